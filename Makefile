@@ -1,0 +1,46 @@
+# Two commands set everything up: `make demo` and `make test`.
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+TORCH ?= torch==2.13.0
+OUT ?= out
+
+.PHONY: demo test lint bench train-tiny proofs clean
+
+$(VENV)/.created:
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet --upgrade pip
+	@touch $@
+
+$(VENV)/.cpu: $(VENV)/.created pyproject.toml
+	$(BIN)/pip install --quiet --editable '.[cpu]'
+	@touch $@
+
+$(VENV)/.dev: $(VENV)/.cpu
+	$(BIN)/pip install --quiet '$(TORCH)'
+	$(BIN)/pip install --quiet --editable '.[cpu,train,dev]'
+	@touch $@
+
+demo: $(VENV)/.cpu
+	$(BIN)/slipstream demo --out $(OUT)/demo $(DEMO)
+
+lint: $(VENV)/.dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+test: lint
+	$(BIN)/pytest -m 'not slow'
+
+proofs: $(VENV)/.dev
+	$(BIN)/pytest -m slow
+
+bench: $(VENV)/.cpu
+	$(BIN)/python -m benchmarks.frame --out $(OUT)/bench $(BENCH)
+
+train-tiny: $(VENV)/.dev
+	$(BIN)/python -m slipstream.tiny --out $(OUT)/tiny
+
+clean:
+	rm -rf $(OUT) build *.egg-info
