@@ -1,0 +1,208 @@
+"""The bundle: a folder with `bundle.json`, graphs, tokenizer and language, all hash-checked."""
+
+from __future__ import annotations
+
+import json
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from runtime.errors import BundleError
+from runtime.files import sha256
+
+BUNDLE_VERSION = 1
+MANIFEST = "bundle.json"
+GraphName = Literal["embed", "target", "draft", "head"]
+
+
+class Strict(BaseModel):
+    """No unknown keys, no changes after loading."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class AttentionDims(Strict):
+    """One network's attention: L layers, H query heads, Hkv key/value heads, D head size."""
+
+    layers: int = Field(gt=0)
+    heads: int = Field(gt=0)
+    kv_heads: int = Field(gt=0)
+    head_dim: int = Field(gt=0)
+
+    @model_validator(mode="after")
+    def _heads_divide(self) -> AttentionDims:
+        if self.heads % self.kv_heads:
+            raise ValueError(f"heads {self.heads} is no multiple of kv_heads {self.kv_heads}")
+        return self
+
+
+class TargetDims(AttentionDims):
+    """The target's sizes: d width, V vocabulary, K taps."""
+
+    width: int = Field(gt=0)
+    vocab: int = Field(gt=0)
+    taps: list[int] = Field(min_length=1)  # 0-based block whose output residual is tapped
+
+
+class DraftDims(AttentionDims):
+    """A block drafter's sizes. `block` counts the anchor: block - 1 tokens are drafted at most."""
+
+    method: Literal["dflash"] = "dflash"
+    block: int = Field(gt=1)
+    mask_token: int = Field(ge=0)
+    # Fixed tokens stand in the block as themselves; a published DFlash checkpoint has masks there.
+    scaffold_in_block: bool = False
+
+
+class GraphFile(Strict):
+    """One graph file; `external` names the weight files beside it (graphs over 2 GB)."""
+
+    file: str
+    sha256: str = Field(pattern=r"^[0-9a-f]{64}$")
+    precision: Literal["fp32", "fp16", "bf16", "int8"] = "fp32"
+    external: dict[str, str] = Field(default_factory=dict)  # file name -> sha256
+
+
+class Limits(Strict):
+    """Cache capacities in rows, and the most rollouts a bundle was made for."""
+
+    trunk: int = Field(gt=0)
+    branch: int = Field(gt=0)
+    rollouts: int = Field(gt=0)
+    max_position: int = Field(gt=0)
+
+
+class Provenance(Strict):
+    """Where a bundle came from, for the model card and the report."""
+
+    target: str
+    drafter: str | None = None
+    data: list[str] = Field(default_factory=list)
+    licences: list[str] = Field(default_factory=list)
+    exported_by: str = ""
+    parity: dict[str, float] = Field(default_factory=dict)  # check name -> max abs difference
+
+
+class Manifest(Strict):
+    """`bundle.json`."""
+
+    version: Literal[1] = BUNDLE_VERSION  # type: ignore[assignment]
+    name: str
+    target: TargetDims
+    draft: DraftDims | None = None
+    graphs: dict[GraphName, GraphFile]
+    # k of the head graph; equal to the vocabulary, its logits come in token order
+    head_top_k: int = Field(gt=0)
+    language: str | None = None  # file
+    tokenizer: str = "tokenizer.json"
+    files: dict[str, str] = Field(default_factory=dict)  # other files -> sha256
+    mask_token: int
+    null_token: int
+    eos_token: int
+    limits: Limits
+    provenance: Provenance
+
+    @model_validator(mode="after")
+    def _graphs_are_there(self) -> Manifest:
+        wanted = {"embed", "target", "head"} | ({"draft"} if self.draft else set())
+        if missing := sorted(wanted - set(self.graphs)):
+            raise ValueError(f"graphs lack {', '.join(missing)}")
+        return self
+
+
+class Bundle:
+    """A bundle on disk, opened: every file named by the manifest is there and unaltered.
+
+    Raises:
+        BundleError: no manifest, another version, a missing or altered file.
+    """
+
+    def __init__(self, folder: Path, manifest: Manifest) -> None:
+        self.folder, self.manifest = folder, manifest
+
+    @classmethod
+    def open(cls, folder: str | Path) -> Bundle:
+        folder = Path(folder)
+        manifest = _read_manifest(folder)
+        _check_files(folder, manifest)
+        return cls(folder, manifest)
+
+    def graph_path(self, name: GraphName) -> Path:
+        return self.folder / self.manifest.graphs[name].file
+
+    @cached_property
+    def key(self) -> str:
+        """A short name of this bundle's content, for caches: changes whenever a graph does."""
+        return sha256(self.folder / MANIFEST)[:16]
+
+
+_EXPORT = "slipstream export TARGET --draft DRAFTER -o BUNDLE"
+
+
+def _read_manifest(folder: Path) -> Manifest:
+    path = folder / MANIFEST
+    if not path.is_file():
+        raise BundleError(
+            f"{folder} is no bundle", expected=f"a file {path}", found="none", fix=_EXPORT
+        )
+    try:
+        raw: Any = json.loads(path.read_text(encoding="utf-8"))
+    except (ValueError, OSError) as error:
+        raise BundleError(
+            f"{path} can't be read", expected="JSON text", found=str(error), fix=_EXPORT
+        ) from error
+    version = raw.get("version") if isinstance(raw, dict) else None
+    if version != BUNDLE_VERSION:
+        raise BundleError(
+            f"{path} has an unknown version",
+            expected=f"version {BUNDLE_VERSION}",
+            found=f"version {version!r}",
+            fix=f"export the checkpoint again with this slipstream: {_EXPORT}",
+        )
+    try:
+        return Manifest.model_validate(raw)
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(str(part) for part in first["loc"]) or "the file as a whole"
+        raise BundleError(
+            f"{path}: {where} is not valid",
+            expected=first["msg"],
+            found=repr(first.get("input"))[:120],
+            fix=_EXPORT,
+        ) from error
+
+
+def _check_files(folder: Path, manifest: Manifest) -> None:
+    wanted = dict(manifest.files)
+    for graph in manifest.graphs.values():
+        wanted[graph.file] = graph.sha256
+        wanted.update(graph.external)
+    for named in (manifest.tokenizer, manifest.language):
+        if named and named not in wanted:
+            raise BundleError(
+                f"{folder / MANIFEST} lists no SHA-256 for {named}",
+                expected="an entry under `files`",
+                found="none",
+                fix=_EXPORT,
+            )
+    root = folder.resolve()
+    for name, digest in wanted.items():
+        path = folder / name
+        if not path.resolve().is_relative_to(root):
+            raise BundleError(f"{name} points outside of the bundle {folder}", fix=_EXPORT)
+        if not path.is_file():
+            raise BundleError(
+                f"{path} is missing",
+                expected="the file the manifest names",
+                found="none",
+                fix=_EXPORT,
+            )
+        if (found := sha256(path)) != digest:
+            raise BundleError(
+                f"{path} was altered or cut short",
+                expected=f"SHA-256 {digest}",
+                found=f"{found} ({path.stat().st_size} bytes)",
+                fix=f"copy the bundle again, or {_EXPORT}",
+            )

@@ -1,0 +1,172 @@
+"""The two-part key/value cache: one trunk that all rollouts share, and a branch for each of them.
+
+Time is the leading dimension, so the rows a pass adds are one contiguous slice that the engine
+writes in place. Rejected rows are not erased: the bias masks them, and those behind the last row
+that any rollout kept are written over by the next pass.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from runtime.bundle import AttentionDims
+from runtime.errors import CacheFullError
+
+MASKED = np.float32(-30000.0)  # a score's bias that softmax turns into 0; finite, and fits fp16
+BUCKET = 32  # rows in use are rounded up to this, so that engines see few shapes
+Array = NDArray[Any]
+
+
+@dataclass
+class Part:
+    """Rows with a validity bias: the trunk's are [P, Hkv, D], the branches' [T, N, Hkv, D]."""
+
+    layers: list[Array]  # key and value of each layer in turn
+    bias: NDArray[np.float32]  # [N, rows]: 0 where a rollout sees a row, else MASKED
+    used: int = 0
+
+    @property
+    def capacity(self) -> int:
+        return int(self.bias.shape[1])
+
+    @property
+    def bucket(self) -> int:
+        """Rows to hand to the engine: those in use, rounded up; at least one bucket."""
+        return min(self.capacity, max(BUCKET, -(-self.used // BUCKET) * BUCKET))
+
+
+class TwoPartCache:
+    """Keys and values of one network, for one trunk and N branches.
+
+    Until `fork` there is one rollout and its rows go to the trunk; afterwards the trunk is frozen.
+    A pass reserves rows, has the engine write them, and commits which of them hold.
+    """
+
+    def __init__(self, dims: AttentionDims, trunk: int, branch: int) -> None:
+        self.dims = dims
+        self.branch_rows = branch
+        self._row = (dims.kv_heads, dims.head_dim)
+        self.trunk = Part(
+            [np.zeros((trunk, *self._row), np.float32) for _ in range(2 * dims.layers)],
+            np.full((1, trunk), MASKED),
+        )
+        self._memory = [np.zeros(0, np.float32)] * (
+            2 * dims.layers
+        )  # the branches', kept for reuse
+        self.branches = self._open_branches(1, 1)  # a masked row: engines take no empty input
+        self.forked = False
+
+    def reset(self) -> None:
+        """Forget everything, keep the memory."""
+        self.trunk.used = 0
+        self.trunk.bias[:] = MASKED
+        self.branches = self._open_branches(1, 1)
+        self.forked = False
+
+    @property
+    def rollouts(self) -> int:
+        return int(self.branches.bias.shape[0])
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of keys and values: trunk + N * branch."""
+        return sum(layer.nbytes for part in (self.trunk, self.branches) for layer in part.layers)
+
+    def fork(self, n: int) -> None:
+        """Freeze the trunk and open n branches over it; no key or value is copied."""
+        assert not self.forked, "a trunk forks once"
+        self.branches = self._open_branches(n, self.branch_rows)
+        self.forked = True
+
+    def reserve(self, rows: int) -> list[Array]:
+        """The next free rows of every layer's key and value, each [rows, N, Hkv, D]."""
+        part = self._growing
+        if part.used + rows > part.capacity:
+            self._compact(part)
+        if part.used + rows > part.capacity:
+            name = "branch" if self.forked else "trunk"
+            raise CacheFullError(
+                f"the cache's {name} is full",
+                expected=f"at most {part.capacity} rows (the bundle's limits.{name})",
+                found=f"{part.used} in use and {rows} more wanted",
+                fix=f"export the bundle with a larger --{name}-rows",
+            )
+        rows_of = slice(part.used, part.used + rows)
+        shape = (rows, self.rollouts, *self._row)
+        return [layer[rows_of].reshape(shape) for layer in part.layers]
+
+    def commit(self, holds: NDArray[np.bool_]) -> None:
+        """Say which of the reserved rows each rollout keeps.
+
+        Args:
+            holds: [N, rows]
+        """
+        part = self._growing
+        rows = holds.shape[1]
+        part.bias[:, part.used : part.used + rows] = np.where(holds, np.float32(0.0), MASKED)
+        kept = np.flatnonzero(holds.any(axis=0))
+        part.used += int(kept[-1]) + 1 if len(kept) else 0
+
+    def keep(self, rollouts: NDArray[np.int64]) -> None:
+        """Drop all other rollouts (a gather of the branches' rows in use)."""
+        part = self.branches
+        for i, layer in enumerate(part.layers):
+            shape = (part.capacity, len(rollouts), *self._row)
+            kept = layer[: part.used].take(rollouts, axis=1)
+            # the freed memory stays at the array's end, so addresses don't move
+            part.layers[i] = layer.reshape(-1)[: int(np.prod(shape))].reshape(shape)
+            part.layers[i][: part.used] = kept
+        part.bias = np.ascontiguousarray(part.bias[rollouts])
+
+    def feeds(self) -> tuple[list[Array], NDArray[np.float32], list[Array], NDArray[np.float32]]:
+        """Trunk layers [P, Hkv, D], trunk bias [P], branch layers [T, N, Hkv, D], bias [N, T]."""
+        p, t = self.trunk.bucket, self.branches.bucket
+        return (
+            [layer[:p] for layer in self.trunk.layers],
+            self.trunk.bias[0, :p],
+            [layer[:t] for layer in self.branches.layers],
+            self.branches.bias[:, :t],
+        )
+
+    def check_integrity(self) -> None:
+        """Assert what must always hold."""
+        for part in (self.trunk, self.branches):
+            assert 0 <= part.used <= part.capacity
+            assert np.isin(part.bias, (np.float32(0.0), MASKED)).all()
+            # rows past `used` may be anything, but none may be seen
+            assert (part.bias[:, part.used :] == MASKED).all()
+            for layer in part.layers:
+                assert layer.flags.c_contiguous
+                assert layer.shape[0] == part.capacity
+        assert self.trunk.bias.shape[0] == 1
+        assert self.forked or self.branches.used == 0
+
+    @property
+    def _growing(self) -> Part:
+        return self.branches if self.forked else self.trunk
+
+    def _open_branches(self, n: int, rows: int) -> Part:
+        shape = (rows, n, *self._row)
+        size = int(np.prod(shape))
+        if self._memory[0].size < size:
+            self._memory = [np.zeros(size, np.float32) for _ in self._memory]
+        return Part(
+            [memory[:size].reshape(shape) for memory in self._memory], np.full((n, rows), MASKED)
+        )
+
+    def _compact(self, part: Part) -> None:
+        """Gather each rollout's valid rows to the front; rare, when a part has run full."""
+        valid = part.bias[:, : part.used] == 0.0
+        order = np.argsort(~valid, axis=1, kind="stable")  # [N, used], valid rows first
+        lengths = valid.sum(axis=1)
+        used = int(lengths.max())
+        rows = order[:, :used].T[:, :, None, None]
+        for layer in part.layers:
+            by_rollout = layer.reshape(part.capacity, -1, *self._row)  # a trunk has one rollout
+            by_rollout[:used] = np.take_along_axis(by_rollout[: part.used], rows, axis=0)
+        part.bias[:] = np.where(np.arange(part.capacity) < lengths[:, None], np.float32(0), MASKED)
+        part.used = used

@@ -1,0 +1,291 @@
+"""The decode loop: propose, verify, accept, commit, until every rollout is complete."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from runtime.accept import Accepted, by_choice, by_rule
+from runtime.cache import TwoPartCache
+from runtime.costs import CostCurve
+from runtime.drafter import BlockDrafter
+from runtime.draws import Draws
+from runtime.errors import SlipstreamError
+from runtime.gate import Gate
+from runtime.graphs import Graphs
+from runtime.judge import Judge
+from runtime.propose import Block
+from runtime.proposer import MAX_NODES, Proposer
+from runtime.scaffold import Scaffold
+from runtime.script import Rollouts, Script
+from runtime.settings import DRAFTING, DecodeSettings, Sampling
+from runtime.telemetry import FrameStats
+from runtime.tree import causal, tree_bias
+
+Array = NDArray[Any]
+Ints = NDArray[np.int64]
+
+WIDTHS = (4, 6, 8, 12, 16)  # blocks the gate may choose from, up to the drafter's own width
+# sees the end of a round: the rollouts, the target's cache, and the drafter's
+Observer = Callable[[Rollouts, TwoPartCache, "TwoPartCache | None"], None]
+
+
+@dataclass(frozen=True)
+class Decoded:
+    """Output tokens [N, L] in the order of the rollouts, and what they cost."""
+
+    tokens: Ints
+    stats: FrameStats
+
+
+class Decoder:
+    """Decodes one frame after another with one bundle's graphs.
+
+    Args:
+        curve: the measured cost curve; without one a block width must be given to `dflash`.
+        observe: called after every round's commit; it must change nothing.
+    """
+
+    def __init__(
+        self, graphs: Graphs, curve: CostCurve | None, observe: Observer | None = None
+    ) -> None:
+        manifest = graphs.manifest
+        self.graphs, self.observe = graphs, observe
+        limits = manifest.limits
+        self.cache = TwoPartCache(manifest.target, limits.trunk, limits.branch)
+        self.gate: Gate | None = None
+        self.draft_cache: TwoPartCache | None = None
+        if manifest.draft:
+            self.draft_cache = TwoPartCache(manifest.draft, limits.trunk, limits.branch)
+            if curve:
+                widths = tuple(w for w in WIDTHS if w <= manifest.draft.block)
+                self.gate = Gate(curve, widths or (manifest.draft.block,))
+
+    def decode(
+        self, prompt: Ints, scaffold: Scaffold, settings: DecodeSettings, fork_at: str | None
+    ) -> Decoded:
+        """Decode one output.
+
+        Args:
+            prompt: [Lp] tokens, at least two.
+            fork_at: section whose first value the rollouts part at; None forks at the very start.
+
+        Raises:
+            SlipstreamError: the settings ask for what the bundle does not have.
+            CacheFullError: prompt or output are longer than the bundle's limits.
+        """
+        self._check(prompt, scaffold, settings)
+        frame = _Frame(self, prompt, scaffold, settings)
+        frame.prefill()
+        fork = frame.script.first_value(fork_at or scaffold.sections[0].name)
+        if settings.rollouts > 1 or settings.sampling != settings.prefix_sampling:
+            frame.advance(fork, settings.prefix_sampling)
+            if settings.rollouts > 1:
+                frame.fork(settings.rollouts, fork)
+        frame.advance(len(frame.script), settings.sampling)
+        return frame.finish()
+
+    def _check(self, prompt: Ints, scaffold: Scaffold, settings: DecodeSettings) -> None:
+        limits, draft = self.graphs.manifest.limits, self.graphs.manifest.draft
+        if settings.method in DRAFTING and draft is None:
+            raise SlipstreamError(
+                "the bundle has no drafter",
+                expected="a decoder that needs none: ar or ar-scaffold",
+                found=f"decoder {settings.method}",
+                fix="slipstream export TARGET --draft DRAFTER -o BUNDLE",
+            )
+        if settings.block and draft and settings.block > draft.block:
+            raise SlipstreamError(
+                "block is wider than the drafter's",
+                expected=f"at most {draft.block}",
+                found=str(settings.block),
+                fix=f"--block {draft.block}",
+            )
+        if (settings.nodes or 0) >= limits.branch:
+            raise SlipstreamError(
+                "the tree is larger than a branch of the cache",
+                expected=f"fewer than {limits.branch} nodes (the bundle's limits.branch)",
+                found=str(settings.nodes),
+                fix="--nodes 32",
+            )
+        if settings.rollouts > limits.rollouts:
+            raise SlipstreamError(
+                "more rollouts than the bundle was made for",
+                expected=f"at most {limits.rollouts} (the bundle's limits.rollouts)",
+                found=str(settings.rollouts),
+                fix=f"--rollouts {limits.rollouts}",
+            )
+        total = len(prompt) + len(scaffold)
+        if len(prompt) < 2 or total > limits.max_position:
+            raise SlipstreamError(
+                "prompt and output don't fit the bundle",
+                expected=f"a prompt of at least 2 tokens, {limits.max_position} positions in all",
+                found=f"a prompt of {len(prompt)}, {total} positions in all",
+                fix="shorten the prompt, or export with a larger --max-position",
+            )
+
+
+class _Frame:
+    """One frame in the making: its caches, rollouts and counters."""
+
+    def __init__(
+        self, decoder: Decoder, prompt: Ints, scaffold: Scaffold, settings: DecodeSettings
+    ) -> None:
+        self.began = time.perf_counter()
+        self.graphs, self.gate, self.settings = decoder.graphs, decoder.gate, settings
+        self.observe = decoder.observe
+        self.script = Script.of(np.asarray(prompt, np.int64), scaffold)
+        self.cache = decoder.cache
+        self.cache.reset()
+        self.drafter: BlockDrafter | None = None
+        if settings.method in DRAFTING and decoder.draft_cache is not None:
+            decoder.draft_cache.reset()
+            self.drafter = BlockDrafter(decoder.graphs, decoder.draft_cache)
+        self.rollouts = Rollouts(
+            np.zeros(1, np.int64), self.script.tokens[None].copy(), np.zeros(1, np.int64)
+        )
+        self.stats = FrameStats()
+        self.sampling = settings.prefix_sampling
+        self.finished: dict[int, Ints] = {}
+        self.draws = Draws(settings.seed, settings.frame)
+        self.judge = Judge(self.graphs, self.script, self.draws, self.stats)
+        self.proposer = Proposer(
+            settings,
+            self.script,
+            self.drafter,
+            self.gate,
+            self.draws,
+            self.stats,
+            most_nodes=min(MAX_NODES, self.graphs.manifest.limits.branch // 4),
+        )
+
+    def prefill(self) -> None:
+        """Everything known from the start, short of the last token, which anchors round one."""
+        last = int(self.script.next_value[self.script.prompt - 1]) - 1
+        if self.settings.method == "ar":
+            last = self.script.prompt - 1
+        self._known_pass(last, "prefill")
+
+    def advance(self, until: int, sampling: Sampling) -> None:
+        """Decode all rollouts up to position `until`, exclusive."""
+        self.sampling = sampling
+        while len(self.rollouts):
+            self._leave(until)
+            if not self._unfinished(until).any():
+                return
+            block = self._propose(until)
+            hidden, taps = self._verify(block)
+            accepted = self._accept(block, hidden)
+            self._commit(block, accepted, taps)
+            if self.observe:
+                draft_cache = self.drafter.cache if self.drafter else None
+                self.observe(self.rollouts, self.cache, draft_cache)
+
+    def fork(self, n: int, at: int) -> None:
+        """Open n branches; what is fixed before the fork is passed once, not n times."""
+        if self.rollouts.start[0] < at - 1:
+            self._known_pass(at - 1, "verify")
+        self.rollouts.fork(n)
+        self.cache.fork(n)
+        if self.drafter:
+            self.drafter.fork(n)
+        self._measure_memory()
+
+    def finish(self) -> Decoded:
+        tokens = np.stack([self.finished[i] for i in range(self.settings.rollouts)])
+        self._measure_memory()
+        self.stats.total = time.perf_counter() - self.began
+        return Decoded(tokens[:, self.script.prompt :], self.stats)
+
+    # The four steps of a round.
+
+    def _propose(self, until: int) -> Block:
+        return self.proposer.propose(self.rollouts, until, self.sampling)
+
+    def _verify(self, block: Block) -> tuple[Array, Array]:
+        bias = causal(block.width) if block.parents is None else tree_bias(block.parents)
+        with self.stats.stage("embed"):
+            embeddings = self.graphs.embed(block.tokens)
+        with self.stats.stage("verify"):
+            hidden, taps = self.graphs.target(embeddings, block.positions, bias, self.cache)
+        self.stats.target_passes += 1
+        return hidden, taps
+
+    def _accept(self, block: Block, hidden: Array) -> Accepted:
+        if block.q is None:
+            return by_choice(block, self.judge.choices(block, hidden, self.rollouts, self.sampling))
+        p = self.judge.distributions(block, hidden, self.sampling)
+        numbers = self.draws.of_round(self.rollouts.ids, self.rollouts.start)
+        return by_rule(self.settings.rule, block, p, numbers)
+
+    def _commit(self, block: Block, accepted: Accepted, taps: Array) -> None:
+        self._count(block, accepted)
+        at = np.nonzero(accepted.holds)
+        following = self.rollouts.start + accepted.length + 1
+        self.rollouts.tokens[at[0], block.positions[at]] = block.tokens[at]
+        self.rollouts.tokens[np.arange(len(following)), following] = accepted.token
+        self.rollouts.start = following
+        self.cache.commit(accepted.holds)
+        if self.drafter:
+            self.drafter.observe(taps, block.positions, accepted.holds)
+
+    # What the steps lean on.
+
+    def _known_pass(self, last: int, stage: str) -> None:
+        """Put the known tokens from start to last-1 into the cache; `last` becomes the anchor."""
+        start = int(self.rollouts.start[0])
+        positions = np.arange(start, last)[None]
+        with self.stats.stage("embed"):
+            embeddings = self.graphs.embed(self.rollouts.tokens[:, start:last])
+        with self.stats.stage(stage):
+            _, taps = self.graphs.target(embeddings, positions, causal(last - start), self.cache)
+        holds = np.ones((1, last - start), np.bool_)
+        self.cache.commit(holds)
+        if self.drafter:
+            self.drafter.observe(taps, positions, holds)
+        if stage != "prefill":
+            self.stats.target_passes += 1
+        self.rollouts.start[:] = last
+
+    def _measure_memory(self) -> None:
+        """Keep the most: branches shrink when rollouts leave."""
+        caches = [self.cache, *([self.drafter.cache] if self.drafter else [])]
+        held = sum(cache.nbytes for cache in caches)
+        self.stats.cache_bytes = max(self.stats.cache_bytes, held)
+
+    def _unfinished(self, until: int) -> NDArray[np.bool_]:
+        """[N]: a value is still open before `until` (for `ar`, any token)."""
+        start = self.rollouts.start
+        if self.settings.method == "ar":
+            return np.less(start, until - 1)
+        return np.less(self.script.next_value[start], until)
+
+    def _leave(self, until: int) -> None:
+        """Finished rollouts leave the batch: each row of a pass costs time."""
+        if until < len(self.script):
+            return
+        unfinished = self._unfinished(until)
+        if unfinished.all():
+            return
+        for row in np.flatnonzero(~unfinished):
+            self.finished[int(self.rollouts.ids[row])] = self.rollouts.tokens[row]
+        rows = np.flatnonzero(unfinished)
+        self.rollouts.keep(rows)
+        if len(rows) and self.cache.forked:
+            self.cache.keep(rows)
+            if self.drafter:
+                self.drafter.keep(rows)
+
+    def _count(self, block: Block, accepted: Accepted) -> None:
+        ahead = self.script.section_ahead(self.rollouts.start)
+        names = [span.name for span in self.script.scaffold.sections]
+        self.stats.count_round(block.depth, block.drafted, accepted.holds, ahead, names)
+        if self.gate and block.drafted.any():
+            self.gate.observe(self.script, block, accepted, self.sampling.temperature > 0)
+        if self.stats.first_token == 0.0:
+            self.stats.first_token = time.perf_counter() - self.began

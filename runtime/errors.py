@@ -1,0 +1,39 @@
+"""The one error a user ever sees: what was wrong, what was expected, what mends it."""
+
+from __future__ import annotations
+
+
+class SlipstreamError(Exception):
+    """Bad input or a broken environment; the command line prints it and exits with code 2.
+
+    Args:
+        what: the file or argument and what is wrong with it, in one sentence.
+        expected: what a good value looks like.
+        found: what was there instead.
+        fix: the command or the step that mends it.
+    """
+
+    exit_code = 2
+
+    def __init__(self, what: str, *, expected: str = "", found: str = "", fix: str = "") -> None:
+        self.what, self.expected, self.found, self.fix = what, expected, found, fix
+        parts = [what]
+        if expected:
+            parts.append(f"expected: {expected}")
+        if found:
+            parts.append(f"found: {found}")
+        if fix:
+            parts.append(f"to mend it: {fix}")
+        super().__init__("\n  ".join(parts))
+
+
+class BundleError(SlipstreamError):
+    """A bundle's manifest or one of its files is missing, altered or of another version."""
+
+
+class EngineError(SlipstreamError):
+    """An engine can't be loaded, or does not fit its manifest or its inputs."""
+
+
+class CacheFullError(SlipstreamError):
+    """A pass needs more cache rows than the bundle's limits allow."""

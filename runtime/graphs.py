@@ -1,0 +1,161 @@
+"""A bundle's graphs as typed passes: tokens and caches in, hidden states, taps and logits out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from runtime.bundle import AttentionDims, Bundle, GraphName
+from runtime.cache import TwoPartCache
+from runtime.engines.base import Engine
+from runtime.errors import EngineError
+
+Array = NDArray[Any]
+Ints = NDArray[np.int32]
+
+
+@dataclass(frozen=True)
+class _KvNames:
+    """Tensor names of one network's cache, key and value of each layer in turn."""
+
+    trunk: list[str]
+    branch: list[str]
+    present: list[str]
+
+    @classmethod
+    def of(cls, dims: AttentionDims) -> _KvNames:
+        ends = [f"{i}.{kind}" for i in range(dims.layers) for kind in ("key", "value")]
+        return cls(
+            [f"trunk.past_key_values.{end}" for end in ends],
+            [f"branch.past_key_values.{end}" for end in ends],
+            [f"present.{end}" for end in ends],
+        )
+
+
+class Graphs:
+    """The engines of one bundle. Returned arrays are valid until the same graph runs again.
+
+    Raises:
+        EngineError: a graph's inputs or outputs don't fit the manifest.
+    """
+
+    def __init__(self, bundle: Bundle, open_engine: Callable[[Path], Engine]) -> None:
+        manifest = bundle.manifest
+        self.manifest = manifest
+        self._engines: dict[GraphName, Engine] = {
+            name: open_engine(bundle.graph_path(name)) for name in manifest.graphs
+        }
+        self._target_kv = _KvNames.of(manifest.target)
+        self._draft_kv = _KvNames.of(manifest.draft) if manifest.draft else None
+        self._check(bundle)
+
+    def embed(self, tokens: Array) -> Array:
+        """[N, S] tokens -> [N, S, d]."""
+        feeds = {"tokens": np.ascontiguousarray(tokens, np.int32)}
+        return self._engines["embed"].run(feeds, {})["embeddings"]
+
+    def target(
+        self, embeddings: Array, positions: Array, rows_bias: Array, cache: TwoPartCache
+    ) -> tuple[Array, Array]:
+        """One target pass; writes the new rows' keys and values into the cache's reserved rows.
+
+        Args:
+            embeddings: [N, S, d]
+            positions: [N, S]
+            rows_bias: [N, S, S] or [S, S], among the new rows (causal, or a tree's ancestors).
+
+        Returns:
+            hidden [N, S, d], taps [N, S, K*d]
+        """
+        feeds, into = self._cached(self._target_kv, cache, rows_bias, embeddings.shape[:2])
+        feeds["embeddings"] = embeddings
+        feeds["positions"] = np.ascontiguousarray(positions, np.int32)
+        out = self._engines["target"].run(feeds, into)
+        return out["hidden"], out["taps"]
+
+    def draft(
+        self,
+        block: Array,
+        block_positions: Array,
+        taps: Array,
+        tap_positions: Array,
+        rows_bias: Array,
+        cache: TwoPartCache,
+    ) -> Array:
+        """One drafter pass over a block; writes the context rows into the cache's reserved rows.
+
+        Args:
+            block: [N, B, d] embeddings, anchor first; block_positions: [N, B].
+            taps: [N, C, K*d] of the newly verified rows; tap_positions: [N, C].
+            rows_bias: [N, B, C + B], over those context rows and the block.
+
+        Returns:
+            hidden [N, B, d]; row k predicts the token at its own position.
+        """
+        assert self._draft_kv is not None, "the bundle has no drafter"
+        feeds, into = self._cached(self._draft_kv, cache, rows_bias, block.shape[:2], taps.shape[1])
+        feeds["block_embeddings"] = block
+        feeds["block_positions"] = np.ascontiguousarray(block_positions, np.int32)
+        feeds["taps"] = np.ascontiguousarray(taps)
+        feeds["tap_positions"] = np.ascontiguousarray(tap_positions, np.int32)
+        return self._engines["draft"].run(feeds, into)["hidden"]
+
+    def head(self, hidden: Array) -> Array:
+        """[N, S, d] -> logits [N, S, V]; -inf outside of the head's top k."""
+        out = self._engines["head"].run({"hidden": np.ascontiguousarray(hidden)}, {})
+        logits = out["top_logits"]
+        if self.manifest.head_top_k == self.manifest.target.vocab:
+            return logits
+        full = np.full((*logits.shape[:2], self.manifest.target.vocab), -np.inf, np.float32)
+        np.put_along_axis(full, out["top_tokens"].astype(np.int64), logits, axis=-1)
+        return full
+
+    def _cached(
+        self,
+        names: _KvNames,
+        cache: TwoPartCache,
+        rows_bias: Array,
+        new: tuple[int, ...],
+        appended: int | None = None,
+    ) -> tuple[dict[str, Array], dict[str, Array]]:
+        """The cache's part of a pass: feeds, and where its presents go."""
+        n, s = new
+        presents = cache.reserve(s if appended is None else appended)  # first: it may compact
+        trunk, trunk_bias, branch, seen = cache.feeds()
+        bias = np.empty((n, s, seen.shape[1] + rows_bias.shape[-1]), np.float32)
+        bias[:, :, : seen.shape[1]] = seen[:, None]
+        bias[:, :, seen.shape[1] :] = rows_bias
+        feeds = dict(zip(names.trunk, trunk, strict=True))
+        feeds.update(zip(names.branch, branch, strict=True))
+        feeds["trunk_bias"], feeds["branch_bias"] = trunk_bias, bias
+        return feeds, dict(zip(names.present, presents, strict=True))
+
+    def _check(self, bundle: Bundle) -> None:
+        target, draft = self.manifest.target, self.manifest.draft
+        row = (target.kv_heads, target.head_dim)
+        wanted: list[tuple[GraphName, str, tuple[int, ...]]] = [
+            ("embed", "embeddings", (target.width,)),
+            ("target", "hidden", (target.width,)),
+            ("target", "taps", (len(target.taps) * target.width,)),
+            ("head", "top_logits", (self.manifest.head_top_k,)),
+            *(("target", name, row) for name in self._target_kv.present),
+        ]
+        if draft and self._draft_kv:
+            row = (draft.kv_heads, draft.head_dim)
+            wanted += [("draft", "hidden", (target.width,))]
+            wanted += [("draft", name, row) for name in self._draft_kv.present]
+        for graph, output, ending in wanted:
+            spec = self._engines[graph].outputs.get(output)
+            shape = spec.shape[-len(ending) :] if spec else None
+            if shape != ending:
+                raise EngineError(
+                    f"{bundle.graph_path(graph)} does not fit {bundle.folder / 'bundle.json'}",
+                    expected=f"an output {output} whose shape ends in {list(ending)}",
+                    found=f"{list(spec.shape)}" if spec else "no such output",
+                    fix="slipstream export TARGET --draft DRAFTER -o BUNDLE",
+                )

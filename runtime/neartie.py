@@ -1,0 +1,39 @@
+"""How close a greedy choice was: two engines' passes of other widths may round it either way."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from runtime.cache import TwoPartCache
+from runtime.graphs import Graphs
+from runtime.sampling import restrict
+from runtime.scaffold import Scaffold
+from runtime.tree import causal
+
+Ints = NDArray[np.int64]
+
+
+def first_difference(one: Ints, other: Ints) -> int | None:
+    """Index of the first place where two outputs [L] differ."""
+    differs = np.flatnonzero(one != other)
+    return int(differs[0]) if len(differs) else None
+
+
+def top_two_gap(
+    graphs: Graphs, prompt: Ints, scaffold: Scaffold, output: Ints, index: int
+) -> float:
+    """Logit gap of the two likeliest allowed tokens at `output[index]`, given what precedes it.
+
+    Computed by one fresh pass over prompt and output, without any cache. Where greedy outputs part
+    at a gap of the order of rounding noise, neither is wrong.
+    """
+    tokens = np.concatenate([prompt, output[:index]])
+    limits = graphs.manifest.limits
+    cache = TwoPartCache(graphs.manifest.target, limits.trunk, limits.branch)
+    positions = np.arange(len(tokens))[None]
+    embeddings = graphs.embed(tokens[None])
+    hidden, _ = graphs.target(embeddings, positions, causal(len(tokens)), cache)
+    logits = graphs.head(hidden[:, -1:])[0, 0]
+    second, first = np.sort(restrict(logits[None], scaffold.bias_at(np.asarray([index])))[0])[-2:]
+    return float(first - second)

@@ -1,0 +1,131 @@
+"""Planted faults: a proof that does not find them proves nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from runtime.accept import CHAIN_RULES, TREE_RULES
+from runtime.cache import TwoPartCache
+from runtime.graphs import Graphs
+from runtime.propose import Block
+from runtime.settings import Accept
+from runtime.verify import Verdict as ChainVerdict
+from runtime.verify_tree import Verdict as TreeVerdict
+
+Array = NDArray[Any]
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+ChainRule = Callable[[Ints, Floats, Floats, Ints, Floats], ChainVerdict]
+TreeRule = Callable[[Block, int, Floats, Floats], TreeVerdict]
+
+LENIENT = 0.9
+
+
+@contextmanager
+def residual_dropped(rule: Accept) -> Iterator[None]:
+    """After the first rejection the next token comes from the target's distribution itself.
+
+    In a tree that means: no second child is judged, none against what the first one left over.
+    """
+
+    def chain(whole: ChainRule) -> ChainRule:
+        def careless(drafts: Ints, q: Floats, p: Floats, limit: Ints, u: Floats) -> ChainVerdict:
+            accepted, _ = whole(drafts, q, p, limit, u)
+            return accepted, p[np.arange(len(p)), accepted]
+
+        return careless
+
+    def tree(whole: TreeRule) -> TreeRule:
+        def careless(block: Block, n: int, p: Floats, u: Floats) -> TreeVerdict:
+            row, _ = whole(_first_children(block, n), n, p, u)
+            return row, p[row]
+
+        return careless
+
+    with _swapped(rule, chain, tree):
+        yield
+
+
+@contextmanager
+def accepts_leniently(rule: Accept) -> Iterator[None]:
+    """A draft stands if LENIENT * u q(x) < p(x)."""
+
+    def chain(whole: ChainRule) -> ChainRule:
+        return lambda drafts, q, p, limit, u: whole(drafts, q, p, limit, LENIENT * u)
+
+    def tree(whole: TreeRule) -> TreeRule:
+        return lambda block, n, p, u: whole(block, n, p, LENIENT * u)
+
+    with _swapped(rule, chain, tree):
+        yield
+
+
+class ShiftedGraphs(Graphs):
+    """Every target pass but the prefill sits one position too far.
+
+    The prefill keeps its place: rotary attention would not see a shift of all passes alike.
+    """
+
+    def __init__(self, graphs: Graphs) -> None:
+        self.__dict__.update(graphs.__dict__)
+
+    def target(
+        self, embeddings: Array, positions: Array, rows_bias: Array, cache: TwoPartCache
+    ) -> tuple[Array, Array]:
+        shift = 1 if cache.trunk.used else 0
+        return super().target(embeddings, positions + shift, rows_bias, cache)
+
+
+@contextmanager
+def recorded(rule: Accept, calls: list[tuple[Floats, Floats]]) -> Iterator[None]:
+    """Append the (q, p) of every round that a chain rule judges; no fault, a window."""
+
+    def chain(whole: ChainRule) -> ChainRule:
+        def watched(drafts: Ints, q: Floats, p: Floats, limit: Ints, u: Floats) -> ChainVerdict:
+            calls.append((q.copy(), p.copy()))
+            return whole(drafts, q, p, limit, u)
+
+        return watched
+
+    with _swapped(rule, chain, lambda whole: whole):
+        yield
+
+
+def _first_children(block: Block, n: int) -> Block:
+    """Rollout n's tree without any node's second child."""
+    if block.paths is not None:
+        return replace(block, paths=block.paths[:, :1])
+    assert block.parents is not None
+    _, first = np.unique(block.parents[n], return_index=True)
+    real = block.real.copy()
+    real[n] &= np.isin(np.arange(block.width), [0, *first])
+    return replace(block, real=real)
+
+
+@contextmanager
+def _swapped(
+    rule: Accept,
+    chain: Callable[[ChainRule], ChainRule],
+    tree: Callable[[TreeRule], TreeRule],
+) -> Iterator[None]:
+    """Put a wrapped rule in the decode loop's table, and the true one back."""
+    if rule in CHAIN_RULES:
+        whole_chain = CHAIN_RULES[rule]
+        CHAIN_RULES[rule] = chain(whole_chain)
+        try:
+            yield
+        finally:
+            CHAIN_RULES[rule] = whole_chain
+    else:
+        whole_tree = TREE_RULES[rule]
+        TREE_RULES[rule] = tree(whole_tree)
+        try:
+            yield
+        finally:
+            TREE_RULES[rule] = whole_tree

@@ -1,0 +1,86 @@
+"""Proposals that need no drafter, and what a proposal is: a tree of tokens behind the anchor."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from runtime.script import Rollouts, Script
+
+Bools = NDArray[np.bool_]
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+
+@dataclass
+class Block:
+    """A tree for one verification pass; a chain is a tree whose rows follow one another.
+
+    Attributes:
+        tokens: [N, W]; row 0 is the anchor, then fixed tokens and drafts.
+        positions: [N, W]; start + depth. Padding has a real position.
+        real: [N, W]; False for padding.
+        drafted: [N, W]; value tokens that a drafter proposed.
+        parents: [N, W] row of each row's parent, -1 for the anchor and padding; None for a chain.
+        q: [N, W, V] the distribution each row's token was drawn from, where the rule wants it.
+        paths: [N, k, D] row of each independent path's node, for `spectr`; -1 past the end.
+    """
+
+    tokens: Ints
+    positions: Ints
+    real: Bools
+    drafted: Bools
+    parents: Ints | None = None
+    q: Floats | None = None
+    paths: Ints | None = None
+
+    @property
+    def width(self) -> int:
+        return int(self.tokens.shape[1])
+
+    @property
+    def depth(self) -> Ints:
+        """[N, W] distance from the anchor."""
+        return self.positions - self.positions[:, :1]
+
+    @property
+    def limit(self) -> Ints:
+        """[N] how deep each rollout's block reaches."""
+        return np.asarray(np.where(self.real, self.depth, 0).max(axis=1))
+
+
+def known_block(rollouts: Rollouts, script: Script, width: int, until: int) -> Block:
+    """A chain of up to `width` tokens from each anchor on, VALUE where one is still to be drafted.
+
+    The last row is at until-2: it predicts the last token that may be committed.
+    """
+    limit = np.clip(until - 2 - rollouts.start, 0, width - 1)
+    offsets = np.arange(int(limit.max()) + 1)
+    positions = rollouts.start[:, None] + np.minimum(offsets, limit[:, None])
+    tokens = np.take_along_axis(rollouts.tokens, positions, axis=1)
+    real = offsets <= limit[:, None]
+    drafted = real & ~script.fixed[positions]
+    drafted[:, 0] = False
+    return Block(tokens, positions, real, drafted)
+
+
+def root_only(rollouts: Rollouts, script: Script, until: int) -> Block:
+    """Autoregressive decoding: the anchor alone."""
+    return known_block(rollouts, script, 1, until)
+
+
+def scaffold_run(rollouts: Rollouts, script: Script, until: int) -> Block:
+    """The anchor and the fixed tokens that follow it, which need no pass of their own."""
+    runs = script.next_value[rollouts.start] - rollouts.start
+    block = known_block(rollouts, script, int(runs.max()), until)
+    block.real &= np.arange(block.width) < runs[:, None]
+    block.drafted[:] = False
+    pad_with_anchor(block)
+    return block
+
+
+def pad_with_anchor(block: Block) -> None:
+    """Padding must be some token; what it is changes nothing, since no real row sees it."""
+    block.tokens = np.where(block.tokens < 0, block.tokens[:, :1], block.tokens)

@@ -1,0 +1,86 @@
+"""One frame's sequence, prompt and scaffolded output, and how far each rollout has come."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from runtime.scaffold import VALUE, Scaffold
+
+Ints = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Script:
+    """What is known of a sequence before any token is decoded. E = prompt + output length.
+
+    Attributes:
+        tokens: [E]; VALUE where the model decides.
+        fixed: [E] bool.
+        next_value: [E]; the first value position behind each position, E if there is none.
+        section: [E] index into the scaffold's sections (0 for the prompt).
+    """
+
+    scaffold: Scaffold
+    prompt: int
+    tokens: Ints
+    fixed: NDArray[np.bool_]
+    next_value: Ints
+    section: Ints
+
+    @classmethod
+    def of(cls, prompt: Ints, scaffold: Scaffold) -> Script:
+        tokens = np.concatenate([prompt, scaffold.tokens])
+        fixed = np.not_equal(tokens, VALUE)
+        at = np.where(fixed, len(tokens), np.arange(len(tokens)))
+        following = np.minimum.accumulate(at[::-1])[::-1]
+        next_value = np.append(following[1:], len(tokens))
+        section = np.zeros(len(tokens), np.int64)
+        for index, span in enumerate(scaffold.sections):
+            section[len(prompt) + span.start : len(prompt) + span.stop] = index
+        return cls(scaffold, len(prompt), tokens, fixed, next_value, section)
+
+    def __len__(self) -> int:
+        return len(self.tokens)
+
+    def bias_at(self, positions: Ints) -> NDArray[np.float32]:
+        """Scaffold bias [..., V] of output positions [...] (counted from the prompt's start)."""
+        return self.scaffold.bias_at(positions - self.prompt)
+
+    def section_ahead(self, positions: Ints) -> Ints:
+        """[...] section of the first value behind each position; the last one if there is none."""
+        return self.section[np.minimum(self.next_value[positions], len(self) - 1)]
+
+    def first_value(self, section: str) -> int:
+        """Position of a section's first value."""
+        start = self.prompt + self.scaffold.section(section).start
+        return int(self.next_value[start - 1])
+
+
+@dataclass
+class Rollouts:
+    """The rollouts that are being decoded, in a batch.
+
+    Attributes:
+        ids: [N] numbers of the rollouts; finished ones have left.
+        tokens: [N, E]; VALUE where nothing is decided yet.
+        start: [N] position of the first token that is not in the cache. It is known (the anchor of
+            the next round); so is every token before it.
+    """
+
+    ids: Ints
+    tokens: Ints
+    start: Ints
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    def keep(self, rows: Ints) -> None:
+        self.ids, self.tokens, self.start = self.ids[rows], self.tokens[rows], self.start[rows]
+
+    def fork(self, n: int) -> None:
+        self.ids = np.arange(n)
+        self.tokens = np.repeat(self.tokens, n, axis=0)
+        self.start = np.repeat(self.start, n)

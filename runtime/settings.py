@@ -1,0 +1,105 @@
+"""How to decode: which method proposes, which rule accepts, how to sample."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+from runtime.errors import SlipstreamError
+
+Method = Literal["ar", "ar-scaffold", "dflash", "ddtree", "spectr"]
+Accept = Literal["coupled", "token", "block", "k-seq", "rrs", "rrs-wor", "traversal"]
+
+# what can verify what a method proposes; the first is the default
+RULES: dict[str, tuple[Accept, ...]] = {
+    "ar": ("coupled",),
+    "ar-scaffold": ("coupled",),
+    "dflash": ("block", "token", "coupled"),
+    "ddtree": ("coupled", "rrs-wor", "traversal"),
+    "spectr": ("k-seq", "rrs"),
+}
+DRAFTING = ("dflash", "ddtree", "spectr")
+
+
+@dataclass(frozen=True)
+class Sampling:
+    """The processed distribution: allowed set, then top-k, temperature, top-p, renormalised.
+
+    temperature 0 is greedy. top_k 0 and top_p 1 leave everything in.
+    """
+
+    temperature: float = 0.0
+    top_k: int = 0
+    top_p: float = 1.0
+
+    def __post_init__(self) -> None:
+        if not 0.0 <= self.temperature < float("inf"):
+            raise _bad("temperature", "a number of at least 0", self.temperature)
+        if self.top_k < 0:
+            raise _bad("top_k", "0 (off) or a positive number", self.top_k)
+        if not 0.0 < self.top_p <= 1.0:
+            raise _bad("top_p", "a number above 0, up to 1", self.top_p)
+
+
+@dataclass(frozen=True)
+class DecodeSettings:
+    """One frame's decoding.
+
+    Attributes:
+        method: `ar` one pass a token; `ar-scaffold` the same without passes for fixed tokens;
+            `dflash` drafts a chain and verifies it; `ddtree` a best-first tree; `spectr` a trie of
+            independent paths.
+        accept: rule for sampled drafts, one of RULES[method]; None takes the first. `coupled` draws
+            draft and target from common random numbers, so the output equals that of `ar`, seed by
+            seed; the others have the same distribution. Greedy output is the same for all.
+        block: width of a drafted block, the anchor included; None lets the cost gate choose,
+            down to no drafting at all.
+        nodes: a tree's budget, the root not counted; None lets the cost curve choose.
+        paths: of `spectr`.
+        rollouts: N; the output is decoded once up to the fork, then N times from there.
+        sampling: for the forked part.
+        prefix_sampling: for the part before the fork.
+        seed, frame: with rollout and position, the counter that all randomness comes from.
+    """
+
+    method: Method = "dflash"
+    accept: Accept | None = None
+    block: int | None = None
+    nodes: int | None = None
+    paths: int = 4
+    rollouts: int = 1
+    sampling: Sampling = Sampling()
+    prefix_sampling: Sampling = Sampling()
+    seed: int = 0
+    frame: int = 0
+
+    def __post_init__(self) -> None:
+        if self.method not in get_args(Method):
+            raise _bad("decoder", " or ".join(get_args(Method)), self.method)
+        if self.accept is not None and self.accept not in RULES[self.method]:
+            expected = f"for decoder {self.method} {' or '.join(RULES[self.method])}"
+            raise _bad("accept", expected, self.accept)
+        if self.rollouts < 1:
+            raise _bad("rollouts", "at least 1", self.rollouts)
+        if self.block is not None and self.block < 2:
+            raise _bad("block", "at least 2 (the anchor and one draft)", self.block)
+        if self.nodes is not None and not 1 <= self.nodes <= 1024:
+            raise _bad("nodes", "1 to 1024", self.nodes)
+        if not 1 <= self.paths <= 64:
+            raise _bad("paths", "1 to 64", self.paths)
+        if self.seed < 0 or self.frame < 0:
+            raise _bad("seed and frame", "at least 0", (self.seed, self.frame))
+
+    @property
+    def rule(self) -> Accept:
+        """The acceptance rule in force."""
+        return self.accept or RULES[self.method][0]
+
+
+def _bad(argument: str, expected: str, found: object) -> SlipstreamError:
+    return SlipstreamError(
+        f"{argument} is out of range",
+        expected=expected,
+        found=str(found),
+        fix="see `slipstream run --help`",
+    )

@@ -1,0 +1,94 @@
+"""What one frame cost: seconds by stage, passes, and what verification accepted."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Bools = NDArray[np.bool_]
+Ints = NDArray[np.int64]
+
+STAGES = ("prefill", "draft", "verify", "head", "embed")
+
+
+@dataclass
+class FrameStats:
+    """Counters of one decoded frame.
+
+    Attributes:
+        seconds: engine time by stage (STAGES); everything else of `total` is host time.
+        total: s, from the prompt's tokens to the last token.
+        first_token: s until the first output token was known (TTFT, from the prompt's tokens).
+        target_passes, draft_passes: engine calls, the prefill excluded.
+        rounds: verification rounds, summed over rollouts: each round of each unfinished rollout.
+        committed: output tokens committed in those rounds, summed over rollouts, scaffold included.
+        proposed, accepted: drafted value tokens, and those of them that verification kept.
+        by_position: [2, W] drafted and accepted value tokens by place in the block (1 is the
+            first after the anchor); the last place also counts those further behind.
+        by_section: section name -> (rounds, committed, proposed, accepted).
+        cache_bytes: most key/value memory held, target and drafter: trunk + N * branch of each.
+    """
+
+    seconds: dict[str, float] = field(default_factory=lambda: dict.fromkeys(STAGES, 0.0))
+    total: float = 0.0
+    first_token: float = 0.0
+    target_passes: int = 0
+    draft_passes: int = 0
+    rounds: int = 0
+    committed: int = 0
+    proposed: int = 0
+    accepted: int = 0
+    by_position: NDArray[np.int64] = field(default_factory=lambda: np.zeros((2, 64), np.int64))
+    by_section: dict[str, NDArray[np.int64]] = field(default_factory=dict)
+    cache_bytes: int = 0
+
+    @property
+    def host(self) -> float:
+        """s outside of engine calls."""
+        return self.total - sum(self.seconds.values())
+
+    @property
+    def acceptance_length(self) -> float:
+        """Tokens committed per verification round, the bonus included."""
+        return self.committed / self.rounds if self.rounds else 0.0
+
+    @property
+    def acceptance_rate(self) -> float:
+        """Accepted / proposed value tokens."""
+        return self.accepted / self.proposed if self.proposed else 0.0
+
+    def count_round(
+        self, depth: Ints, drafted: Bools, holds: Bools, section: Ints, names: list[str]
+    ) -> None:
+        """Count a verification round.
+
+        Args:
+            depth, drafted, holds: [N, W] of the block's rows; see `runtime.propose.Block`.
+            section: [N] number of the section each rollout was in.
+            names: of the sections.
+        """
+        stood, committed = drafted & holds, holds.sum(axis=1)
+        self.rounds += len(committed)
+        self.committed += int(committed.sum())
+        self.proposed += int(drafted.sum())
+        self.accepted += int(stood.sum())
+        places = self.by_position.shape[1]
+        depth = np.minimum(depth, places - 1)
+        self.by_position[0] += np.bincount(depth[drafted], minlength=places)
+        self.by_position[1] += np.bincount(depth[stood], minlength=places)
+        for i in set(section.tolist()):
+            here = section == i
+            row = self.by_section.setdefault(names[i], np.zeros(4, np.int64))
+            row += (here.sum(), committed[here].sum(), drafted[here].sum(), stood[here].sum())
+
+    @contextmanager
+    def stage(self, name: str) -> Iterator[Any]:
+        start = time.perf_counter()
+        yield
+        self.seconds[name] += time.perf_counter() - start
