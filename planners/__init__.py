@@ -1,0 +1,1 @@
+"""What a driving planner says and is: observation to prompt, output to trajectory and plan."""

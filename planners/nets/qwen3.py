@@ -1,0 +1,165 @@
+"""The target network: transformers' Qwen3, made, loaded, saved, and run with taps."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from torch import Tensor
+from torch.nn import functional
+from transformers import Qwen3Config, Qwen3ForCausalLM
+
+from planners.nets.layers import attend, rms_norm, rotary_table, rotate, split_heads
+from runtime.errors import SlipstreamError
+
+
+class Cache:
+    """Keys (after RoPE) and values of earlier rows, written in place into one allocation.
+
+    Args:
+        rows: N sequences.
+        capacity: T, the most rows of a sequence.
+    """
+
+    def __init__(self, config: Qwen3Config, rows: int, capacity: int) -> None:
+        shape = (config.num_hidden_layers, 2, rows, config.num_key_value_heads)
+        self.length = 0
+        self.buffer = torch.empty(*shape, capacity, config.head_dim)
+
+    def extend(self, layer: int, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
+        """Write new rows [N, Hkv, S, D] behind the cached ones; returns all of them."""
+        end = self.length + k.shape[2]
+        rows = self.buffer[layer, :, :, :, :end]
+        rows[0, :, :, self.length :] = k
+        rows[1, :, :, self.length :] = v
+        return rows[0], rows[1]
+
+
+@dataclass(frozen=True)
+class TargetOutput:
+    """What a pass of the target returns.
+
+    Attributes:
+        hidden: [N, S, d] after the final norm.
+        taps: [N, S, K*d] the residual stream after each tapped block, in tap order; or None.
+    """
+
+    hidden: Tensor
+    taps: Tensor | None
+
+
+def new_target(seed: int, **sizes: Any) -> Qwen3ForCausalLM:
+    """A freshly initialised target; `sizes` are Qwen3Config's fields."""
+    torch.manual_seed(seed)
+    return Qwen3ForCausalLM(Qwen3Config(**sizes))
+
+
+def load_target(folder: Path) -> Qwen3ForCausalLM:
+    """Load `config.json` and `model.safetensors`, weights as fp32.
+
+    Raises:
+        SlipstreamError: a file is missing, or the checkpoint is no Qwen3.
+    """
+    for name in ("config.json", "model.safetensors"):
+        if not (folder / name).is_file():
+            raise SlipstreamError(
+                f"{folder} is no target checkpoint",
+                expected=f"a file {folder / name}",
+                found="none",
+                fix="train one with `make train-tiny`",
+            )
+    try:
+        config = Qwen3Config.from_pretrained(folder)
+        model = Qwen3ForCausalLM.from_pretrained(folder, config=config, dtype=torch.float32)
+    except (OSError, ValueError, RuntimeError, SafetensorError) as error:
+        raise SlipstreamError(
+            f"{folder} can't be loaded", expected="a Qwen3 checkpoint", found=str(error)
+        ) from error
+    return model.eval()
+
+
+def save_target(model: Qwen3ForCausalLM, folder: Path) -> None:
+    """Write the checkpoint in bf16, as transformers writes it."""
+    folder.mkdir(parents=True, exist_ok=True)
+    copy = Qwen3ForCausalLM(model.config)
+    copy.load_state_dict(model.state_dict())
+    copy.to(torch.bfloat16).save_pretrained(folder)
+    (folder / "model.safetensors").chmod(0o644)
+
+
+def forward(
+    model: Qwen3ForCausalLM,
+    tokens: Tensor,
+    *,
+    taps: Sequence[int] = (),
+    cache: Cache | None = None,
+    first_output: int = 0,
+) -> TargetOutput:
+    """Run the target over tokens [N, S] that follow the cached rows.
+
+    The same function as the transformers module's own forward, in fewer and larger operations.
+
+    Args:
+        taps: 0-based blocks whose output residual stream is wanted (`hidden_states[id + 1]`).
+        cache: earlier rows; the new ones are added. None for a pass of its own.
+        first_output: rows before it get no hidden state; saves most of the last block's work.
+
+    Raises:
+        ValueError: `first_output` with the last block tapped, whose early rows would be missing.
+    """
+    config, core = model.config, model.model
+    last = config.num_hidden_layers - 1
+    if first_output and last in taps:
+        raise ValueError("first_output leaves out rows that a tap on the last block needs")
+    past = cache.length if cache else 0
+    positions = torch.arange(past, past + tokens.shape[1], device=tokens.device)[None]
+    cos, sin = rotary_table(positions, config.head_dim, config.rope_parameters["rope_theta"])
+    eps, size = config.rms_norm_eps, config.head_dim
+    x = core.embed_tokens(tokens)
+    tapped: dict[int, Tensor] = {}
+    for i, layer in enumerate(core.layers):
+        attention, mlp = layer.self_attn, layer.mlp
+        start = first_output if i == last else 0
+        h = rms_norm(x, layer.input_layernorm.weight, eps)
+        k = rms_norm(split_heads(attention.k_proj(h), size), attention.k_norm.weight, eps)
+        k = rotate(k, cos, sin)
+        v = split_heads(attention.v_proj(h), size)
+        if cache:
+            k, v = cache.extend(i, k, v)
+        q = rms_norm(
+            split_heads(attention.q_proj(h[:, start:]), size), attention.q_norm.weight, eps
+        )
+        q = rotate(q, cos[:, :, start:], sin[:, :, start:])
+        x = x[:, start:] + attention.o_proj(_causal(q, k, v))
+        h = rms_norm(x, layer.post_attention_layernorm.weight, eps)
+        x = x + mlp.down_proj(functional.silu(mlp.gate_proj(h)) * mlp.up_proj(h))
+        if i in taps:
+            tapped[i] = x
+    if cache:
+        cache.length += tokens.shape[1]
+    return TargetOutput(
+        hidden=rms_norm(x, core.norm.weight, eps),
+        taps=torch.cat([tapped[i] for i in taps], -1) if taps else None,
+    )
+
+
+def _causal(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    """Attention of the last S of T rows, each seeing itself and what came before it."""
+    rows, columns = q.shape[2], k.shape[2]
+    if rows == columns:
+        return attend(q, k, v, None, causal=True)
+    if rows == 1:
+        return attend(q, k, v, None)
+    mask = torch.ones(rows, columns, dtype=torch.bool, device=q.device).tril(columns - rows)
+    return attend(q, k, v, mask)
+
+
+@torch.no_grad()
+def round_to_bf16(module: torch.nn.Module) -> None:
+    """Round every parameter to the nearest bf16 number, in place; the dtype stays."""
+    for parameter in module.parameters():
+        parameter.copy_(parameter.to(torch.bfloat16).to(parameter.dtype))
