@@ -1,0 +1,229 @@
+"""From checkpoints to a bundle: graphs, tokenizer, language and manifest in one new folder."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+import onnx
+
+from export.checkpoint import Checkpoint, CheckpointError
+from export.configs import DFlashConfig, Qwen3Config, drafter_config, tap_rule, target_config
+from export.graphs.draft import draft_graph
+from export.graphs.storage import save_graph
+from export.graphs.target import target_graph
+from export.graphs.vocabulary import embed_graph, head_graph
+from planners.language import Language
+from planners.tokens import SpecialNames, Tokenizer
+from runtime.bundle import (
+    MANIFEST,
+    DraftDims,
+    GraphFile,
+    GraphName,
+    Limits,
+    Manifest,
+    Provenance,
+    TargetDims,
+)
+from runtime.errors import SlipstreamError
+from runtime.files import new_folder, sha256, unwritable, write_atomic
+
+FULL_LOGITS_UP_TO = 4096  # tokens; a larger vocabulary returns only its most likely ones
+TOP_K = 64
+_TOKENIZER, _LANGUAGE = "tokenizer.json", "language.json"
+
+
+@dataclass(frozen=True)
+class Source:
+    """The checkpoints of an export, read and checked.
+
+    Attributes:
+        taps: 0-based target blocks whose output the target graph returns.
+    """
+
+    target: Checkpoint
+    target_config: Qwen3Config
+    drafter: Checkpoint | None
+    drafter_config: DFlashConfig | None
+    taps: tuple[int, ...]
+
+    @classmethod
+    def open(cls, target: Path, drafter: Path | None) -> Source:
+        """Read both folders' configs and headers; the weights are read when graphs are made."""
+        checkpoint = Checkpoint.open(target)
+        config = target_config(checkpoint)
+        if drafter is None:
+            return cls(checkpoint, config, None, None, tap_rule(config.layers))
+        draft = Checkpoint.open(drafter)
+        draft_config = drafter_config(draft, config)
+        return cls(checkpoint, config, draft, draft_config, draft_config.taps)
+
+    @property
+    def head_top_k(self) -> int:
+        vocab = self.target_config.vocab
+        return vocab if vocab <= FULL_LOGITS_UP_TO else TOP_K
+
+    def graphs(self, max_position: int) -> Iterator[tuple[GraphName, onnx.ModelProto]]:
+        """Make one graph after another, so that only one set of weights is in memory."""
+        yield "embed", embed_graph(self.target, self.target_config)
+        yield "target", target_graph(self.target, self.target_config, self.taps, max_position)
+        if self.drafter and self.drafter_config:
+            yield "draft", draft_graph(self.drafter, self.drafter_config, max_position)
+        yield "head", head_graph(self.target, self.target_config, self.head_top_k)
+
+
+def export_bundle(
+    target: Path,
+    drafter: Path | None,
+    out: Path,
+    *,
+    limits: Limits,
+    name: str | None = None,
+    special: SpecialNames | None = None,
+    data: Sequence[str] = (),
+    licences: Sequence[str] = (),
+    check_parity: bool = True,
+) -> Manifest:
+    """Write a bundle; the same checkpoints give the same bytes.
+
+    Args:
+        target: folder of a Qwen3 checkpoint with tokenizer.json and, for a planner, language.json.
+        drafter: folder of a DFlash checkpoint for this target.
+        out: the bundle's folder; replaced as a whole, or left alone when anything fails.
+        limits: cache rows, rollouts and positions; max_position rows of RoPE are kept.
+        name: of the bundle; None takes the target folder's name.
+        special: texts of the special tokens, where they aren't the defaults.
+        data, licences: recorded as they are in the provenance.
+        check_parity: run the graphs against torch before the bundle takes its name.
+
+    Raises:
+        SlipstreamError: a checkpoint that can't be exported, a graph that differs from torch, torch
+            missing although parity is asked for, or a folder that can't be written.
+    """
+    source = Source.open(target, drafter)
+    _check_limits(source, limits)
+    with new_folder(out) as folder:
+        try:
+            graphs = {
+                graph: save_graph(model, folder / f"{graph}.onnx")
+                for graph, model in source.graphs(limits.max_position)
+            }
+            files = _copy_files(target, folder)
+        except OSError as error:
+            raise unwritable(folder, error) from error
+        tokenizer = Tokenizer.load(folder / _TOKENIZER, special, vocab=source.target_config.vocab)
+        if _LANGUAGE in files:
+            Language.load(folder / _LANGUAGE).compile(tokenizer)
+        parity = _parity(target, drafter, folder, graphs, limits) if check_parity else {}
+        manifest = Manifest(
+            name=name or target.resolve().name,
+            target=_target_dims(source),
+            draft=_draft_dims(source.drafter_config),
+            graphs=graphs,
+            head_top_k=source.head_top_k,
+            language=_LANGUAGE if _LANGUAGE in files else None,
+            tokenizer=_TOKENIZER,
+            files=files,
+            mask_token=tokenizer.mask,
+            null_token=tokenizer.null,
+            eos_token=tokenizer.eos,
+            limits=limits,
+            provenance=Provenance(
+                target=target.resolve().name,
+                drafter=drafter.resolve().name if drafter else None,
+                data=list(data),
+                licences=list(licences),
+                exported_by=_exporter(check_parity),
+                parity=parity,
+            ),
+        )
+        write_atomic(folder / MANIFEST, manifest.model_dump_json(indent=2) + "\n")
+    return manifest
+
+
+def _check_limits(source: Source, limits: Limits) -> None:
+    trained = source.target_config.max_position
+    if source.drafter_config:
+        trained = min(trained, source.drafter_config.max_position)
+    if not 64 <= limits.max_position <= trained:
+        raise SlipstreamError(
+            "limits.max_position does not fit the checkpoints",
+            expected=f"64..{trained} (max_position_embeddings)",
+            found=str(limits.max_position),
+            fix="pass --max-position within these bounds",
+        )
+
+
+def _copy_files(target: Path, folder: Path) -> dict[str, str]:
+    """Copy tokenizer and language; returns their SHA-256 by name."""
+    if not (target / _TOKENIZER).is_file():
+        raise CheckpointError(
+            f"{target} lacks {_TOKENIZER}",
+            expected="the tokenizer beside the weights",
+            found="no such file",
+            fix="save the tokenizer there with tokenizer.save_pretrained",
+        )
+    files = {}
+    for name in (_TOKENIZER, _LANGUAGE):
+        if (target / name).is_file():
+            shutil.copyfile(target / name, folder / name)
+            files[name] = sha256(folder / name)
+    return files
+
+
+def _target_dims(source: Source) -> TargetDims:
+    c = source.target_config
+    return TargetDims(
+        layers=c.layers,
+        heads=c.heads,
+        kv_heads=c.kv_heads,
+        head_dim=c.head_dim,
+        width=c.width,
+        vocab=c.vocab,
+        taps=list(source.taps),
+    )
+
+
+def _draft_dims(c: DFlashConfig | None) -> DraftDims | None:
+    if c is None:
+        return None
+    return DraftDims(
+        layers=c.layers,
+        heads=c.heads,
+        kv_heads=c.kv_heads,
+        head_dim=c.head_dim,
+        block=c.block,
+        mask_token=c.mask_token,
+        scaffold_in_block=c.scaffold_in_block,
+    )
+
+
+def _parity(
+    target: Path,
+    drafter: Path | None,
+    folder: Path,
+    graphs: dict[GraphName, GraphFile],
+    limits: Limits,
+) -> dict[str, float]:
+    try:
+        from export.parity import check_parity
+    except ImportError as error:
+        raise SlipstreamError(
+            "the graphs can't be checked against torch",
+            expected="torch and transformers",
+            found=str(error),
+            fix="pip install 'slipstream[train]', or pass --no-parity to export unchecked",
+        ) from error
+    paths = {name: folder / graph.file for name, graph in graphs.items()}
+    return check_parity(target, drafter, paths, limits.max_position)
+
+
+def _exporter(checked: bool) -> str:
+    try:
+        number = version("slipstream")
+    except PackageNotFoundError:  # run from a source tree
+        number = "source"
+    return f"slipstream {number}" if checked else f"slipstream {number}, parity not checked"

@@ -1,0 +1,106 @@
+"""Tiny random checkpoints in the Hugging Face layout."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import tokenizers
+import torch
+from tokenizers import decoders, models, pre_tokenizers
+from transformers import Qwen3Config, Qwen3ForCausalLM
+
+from planners.nets.dflash import DFlash, DFlashConfig, save_drafter
+from planners.tokens import SpecialNames
+from runtime.bundle import Limits
+
+LIMITS = Limits(trunk=64, branch=32, rollouts=4, max_position=128)
+SIZES: dict[str, Any] = {
+    "vocab_size": 300,
+    "hidden_size": 64,
+    "intermediate_size": 96,
+    "num_hidden_layers": 5,
+    "num_attention_heads": 6,
+    "num_key_value_heads": 2,
+    "head_dim": 16,
+    "max_position_embeddings": 256,
+    "tie_word_embeddings": True,
+    "initializer_range": 0.1,
+}
+
+
+def _shake(module: torch.nn.Module) -> None:
+    """Move norm weights away from one, so that a lost or misplaced one shows."""
+    with torch.no_grad():
+        for parameter in module.parameters():
+            if parameter.dim() == 1:
+                parameter.add_(0.2 * torch.randn_like(parameter))
+
+
+def make_target(folder: Path, *, dtype: torch.dtype = torch.bfloat16, **sizes: Any) -> Path:
+    """A random Qwen3 checkpoint with a byte-level tokenizer."""
+    torch.manual_seed(0)
+    model = Qwen3ForCausalLM(Qwen3Config(**SIZES | sizes))
+    _shake(model)
+    model.to(dtype).save_pretrained(folder)
+    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+    inner = tokenizers.Tokenizer(models.BPE({text: i for i, text in enumerate(alphabet)}, []))
+    inner.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    inner.decoder = decoders.ByteLevel()
+    names = SpecialNames()
+    inner.add_special_tokens([names.null, names.mask, names.eos])
+    inner.save(str(folder / "tokenizer.json"))
+    return folder
+
+
+def make_drafter(folder: Path, **sizes: Any) -> Path:
+    """A random DFlash checkpoint that fits `make_target`'s."""
+    torch.manual_seed(1)
+    known: dict[str, Any] = {
+        "hidden_size": 64,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 6,
+        "num_key_value_heads": 2,
+        "head_dim": 16,
+        "intermediate_size": 80,
+        "vocab_size": 300,
+        "block_size": 8,
+        "mask_token_id": 257,
+        "target_layer_ids": (1, 2, 4),
+        "max_position_embeddings": 256,
+    }
+    drafter = DFlash(DFlashConfig(**known | sizes))
+    for parameter in drafter.parameters():
+        if parameter.dim() == 2:
+            torch.nn.init.normal_(parameter, 0.0, 0.1)
+    _shake(drafter)
+    save_drafter(drafter, folder)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def target(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_target(tmp_path_factory.mktemp("target"))
+
+
+@pytest.fixture(scope="session")
+def drafter(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_drafter(tmp_path_factory.mktemp("drafter"))
+
+
+@pytest.fixture
+def altered(target: Path, tmp_path: Path) -> Callable[..., Path]:
+    """A copy of the target whose config.json has other values."""
+    import json
+    import shutil
+
+    def alter(source: Path = target, **values: Any) -> Path:
+        folder = tmp_path / "altered"
+        shutil.copytree(source, folder)
+        path = folder / "config.json"
+        path.write_text(json.dumps(json.loads(path.read_text()) | values))
+        return folder
+
+    return alter
