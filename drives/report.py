@@ -1,0 +1,140 @@
+"""The report of a replay: `report.json` and the page `index.html`, written together."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import datetime, timezone
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from drives.bootstrap import RESAMPLES, SEGMENT_S
+from drives.drive import Drive
+from drives.machine import this_machine
+from drives.page import page
+from drives.replay import Replay
+from drives.results import REPORT, BundleInfo, DriveInfo, Report, Sampling
+from drives.summary import OutputLength, Summary
+from runtime.bundle import Bundle
+from runtime.errors import SlipstreamError
+from runtime.files import new_folder, unwritable
+
+PAGE = "index.html"
+
+
+def build_report(
+    replay: Replay,
+    *,
+    drive: Drive,
+    bundle: BundleInfo,
+    output: OutputLength,
+    text: Callable[[NDArray[np.int64]], str],
+    wall_s: float,
+    command: str = "",
+    threads: int | None = None,
+) -> Report:
+    """All figures of a replay.
+
+    Args:
+        replay: what ran.
+        drive, bundle: what it ran on.
+        output: tokens of an output.
+        text: turns an output's tokens [L] into text.
+        wall_s: s, the whole replay.
+        command: how to run it again.
+        threads: engine threads; None is the engine's default.
+    """
+    summary = Summary(replay, output, text)
+    return Report(
+        created=datetime.now(timezone.utc).isoformat(timespec="seconds"),
+        command=command,
+        machine=this_machine(threads),
+        bundle=bundle,
+        drive=drive_info(drive),
+        rule=replay.rule,
+        output_tokens=output.tokens,
+        shared_tokens=output.shared,
+        frames=len(replay.windows),
+        warmup_frames=max(len(seconds) for seconds in replay.warmup.values()),
+        skipped=dict(replay.skipped.most_common()),
+        wall_s=wall_s,
+        intervals=Sampling(
+            segment_s=SEGMENT_S,
+            segments=summary.bootstrap.segments,
+            resamples=RESAMPLES,
+            seed=0,
+        ),
+        decoders=summary.decoders(),
+        kinematic=summary.kinematic(),
+        scenes=summary.scenes(),
+        rows=summary.rows(),
+    )
+
+
+def write_report(report: Report, folder: Path) -> Path:
+    """Write both files, or nothing; an older report there is replaced as a whole.
+
+    Returns:
+        The page's path.
+
+    Raises:
+        SlipstreamError: the folder holds something else, or can't be written.
+    """
+    check_output(folder)
+    html = page(report)
+    with new_folder(folder) as work:
+        try:
+            (work / REPORT).write_text(report.model_dump_json(indent=1), encoding="utf-8")
+            (work / PAGE).write_text(html, encoding="utf-8")
+        except OSError as error:
+            raise unwritable(folder, error) from error
+    return folder / PAGE
+
+
+def check_output(folder: Path) -> None:
+    """Insist that a report may go there: a new or empty folder, or one with only a report.
+
+    Raises:
+        SlipstreamError: naming what is in the way.
+    """
+    if not folder.exists():
+        return
+    if folder.is_dir():
+        others = sorted(
+            entry.name for entry in folder.iterdir() if entry.name not in (REPORT, PAGE)
+        )
+        whole = {REPORT, PAGE} <= {entry.name for entry in folder.iterdir()}
+        if not others and (whole or not any(folder.iterdir())):
+            return
+        found = ", ".join(others[:5]) or "half of a report"
+    else:
+        found = "a file"
+    raise SlipstreamError(
+        f"{folder} is not replaced by a report",
+        expected="a new folder, an empty one, or an earlier report",
+        found=found,
+        fix="name another folder with -o",
+    )
+
+
+def bundle_info(bundle: Bundle) -> BundleInfo:
+    manifest = bundle.manifest
+    return BundleInfo(
+        name=manifest.name,
+        key=bundle.key,
+        target=manifest.provenance.target,
+        drafter=manifest.provenance.drafter,
+        precision={name: graph.precision for name, graph in manifest.graphs.items()},
+    )
+
+
+def drive_info(drive: Drive) -> DriveInfo:
+    return DriveInfo(
+        name=drive.name,
+        licence=drive.licence,
+        source=drive.source,
+        synthetic=drive.synthetic,
+        duration_s=drive.duration,
+        length_m=drive.path_length,
+    )

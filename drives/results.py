@@ -1,0 +1,306 @@
+"""The schema of `report.json`: every figure of a replay, with its convention in its description."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from runtime.errors import SlipstreamError
+
+REPORT_VERSION = 1
+REPORT = "report.json"
+
+Point = tuple[float, float]
+Title = Literal["best", "median", "worst"]
+
+
+class Strict(BaseModel):
+    """No unknown keys, no changes after making; NaN has no place in JSON: it is null."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Figure(Strict):
+    """An estimate with its 95 % interval."""
+
+    value: float | None = Field(description="The estimate; null where no frame has it.")
+    low: float | None = Field(
+        description="Lower end of the 95 % interval from a block bootstrap over contiguous "
+        "segments of the drive; null with fewer than 5 segments."
+    )
+    high: float | None = Field(description="Upper end.")
+
+    @property
+    def excludes_zero(self) -> bool:
+        return self.low is not None and self.high is not None and (self.low > 0 or self.high < 0)
+
+
+class Machine(Strict):
+    """Where the figures were measured."""
+
+    cpu: str
+    cores: int = Field(description="Logical CPUs that this process may use.")
+    threads: int | None = Field(description="Engine threads; null is the engine's default.")
+    memory_gb: float | None
+    system: str
+    versions: dict[str, str] = Field(description="slipstream, python, numpy, onnxruntime.")
+
+
+class BundleInfo(Strict):
+    name: str
+    key: str = Field(description="First 16 hex digits of the SHA-256 of bundle.json.")
+    target: str
+    drafter: str | None
+    precision: dict[str, str] = Field(description="Graph name -> precision of its weights.")
+
+
+class DriveInfo(Strict):
+    name: str
+    licence: str
+    source: str
+    synthetic: bool = Field(description="True: the drive was made up, no vehicle drove it.")
+    duration_s: float
+    length_m: float
+
+
+class Settings(Strict):
+    method: str
+    accept: str = Field(description="Acceptance rule; only drafting decoders use it.")
+    block: int | None = Field(description="Drafted block width, anchor included; null: cost gate.")
+    nodes: int | None = Field(
+        description="A tree's budget, its root not counted; null: cost curve."
+    )
+    paths: int = Field(description="Independent paths of `spectr`.")
+    rollouts: int
+    temperature: float
+    top_k: int
+    top_p: float
+    prefix_temperature: float
+    seed: int
+
+
+class Latency(Strict):
+    """Observation to plan, ms: prompt, prefill, decoding, parsing and aggregation."""
+
+    mean: Figure
+    p50: float
+    p90: float
+    p99: float
+    longest: float
+    warmup: list[float] = Field(description="First frames, in order; they aren't counted above.")
+
+
+class Position(Strict):
+    """Verification by place in the drafted block; 1 is the first token after the anchor."""
+
+    position: int
+    drafted: int = Field(description="Value tokens drafted there (scaffold isn't drafted).")
+    accepted: int
+
+
+class Section(Strict):
+    """Verification by section of the output."""
+
+    rounds: int
+    committed: int
+    proposed: int
+    accepted: int
+    acceptance_length: float | None = Field(description="committed / rounds")
+    acceptance_rate: float | None = Field(description="accepted / proposed")
+
+
+class Identity(Strict):
+    """Whether the decoded outputs equal those of another decoder, frame by frame."""
+
+    reference: str
+    rollouts: int = Field(description="Outputs compared.")
+    identical: int = Field(description="Outputs that are equal, token for token.")
+    expected: bool = Field(
+        description="True where the method promises equality: temperature 0, or the coupled rule."
+    )
+
+
+class Paired(Strict):
+    """Differences on the same frames; negative is better than the other."""
+
+    ade_3s: Figure = Field(description="ADE@3s minus the other's, m.")
+    ade_5s: Figure = Field(description="ADE@5s minus the other's, m.")
+
+
+class Accuracy(Strict):
+    """Open-loop errors against the logged future, m; frames without a plan have none."""
+
+    ade: dict[int, Figure] = Field(
+        description="Horizon T in s -> mean distance over the first 4T points at 4 Hz."
+    )
+    fde: dict[int, Figure] = Field(description="Horizon T in s -> distance at point 4T.")
+
+
+class Decoder(Strict):
+    """One decoder setting's figures over all counted frames."""
+
+    name: str = Field(description="Unique in the report.")
+    settings: Settings
+    reference: str = Field(
+        description="The decoder it is compared with: `ar` with the same rollouts and sampling, "
+        "or else the first decoder that shares them."
+    )
+    latency_ms: Latency
+    speedup: Figure = Field(description="Mean latency of the reference / mean latency of this.")
+    stages_ms: dict[str, float] = Field(
+        description="Mean ms a frame. prefill, draft, verify (target passes), head and embed are "
+        "engine time; host is decoding outside of engine calls; planning is the rest of the "
+        "latency (prompt, parsing, aggregation). They add up to the mean latency."
+    )
+    host_share: float = Field(
+        description="Time outside of engine calls / latency, over all frames."
+    )
+    ttft_ms: float = Field(
+        description="Mean time from the prompt's tokens to the first output token."
+    )
+    tpot_ms: float = Field(
+        description="Mean of (decode time after the first token) / (output length - 1): ms a token "
+        "of one output; rollouts decoded beside each other share it."
+    )
+    tokens_per_s: float = Field(
+        description="Output tokens / decode time: the part before the fork once, the rest for "
+        "every rollout, scaffold included."
+    )
+    target_passes: float = Field(description="Target passes a frame, the prefill excluded.")
+    draft_passes: float = Field(description="Drafter passes a frame.")
+    acceptance_length: float = Field(
+        description="Tokens committed per verification round, bonus and scaffold included."
+    )
+    acceptance_rate: float | None = Field(description="Accepted / proposed value tokens.")
+    by_position: list[Position] = Field(description="Places that were drafted at, in order.")
+    by_section: dict[str, Section] = Field(description="Output section -> its verification.")
+    cache_mb: float = Field(description="Most key/value memory of a frame, 10^6 bytes.")
+    rollouts: int = Field(description="Rollouts decoded over all frames.")
+    unusable: dict[str, int] = Field(
+        description="Why rollouts were left out of their plan -> how many (parse failures and "
+        "kinematically impossible ones)."
+    )
+    frames_without_plan: int = Field(
+        description="Frames whose rollouts were all unusable; they are in no error figure."
+    )
+    flags: dict[str, int] = Field(description="Plan flag -> frames.")
+    accuracy: Accuracy = Field(description="Of the plan, under the report's rule.")
+    rollout_ade_3s: dict[str, Figure] = Field(description="As rollout_ade_5s, at 3 s.")
+    rollout_ade_5s: dict[str, Figure] = Field(
+        description="ADE@5s of the same frames, m, read in different ways. greedy: the plan of the "
+        "decoder that ran at temperature 0, if one did. mean: of the mean trajectory. medoid: of "
+        "the rollout nearest to the others. mean_of_ade: the average of the rollouts' own ADEs. "
+        "min_ade: the best rollout's, chosen with the truth in hand: an oracle."
+    )
+    versus_reference: Paired
+    versus_kinematic: dict[str, Paired] = Field(description="Baseline name -> paired difference.")
+    identity: Identity | None = Field(description="Null for the reference itself.")
+
+
+class Kinematic(Strict):
+    """A baseline that keeps the current motion; it needs no network."""
+
+    name: str
+    label: str
+    accuracy: Accuracy
+
+
+class FrameRow(Strict):
+    """One decoder on one frame."""
+
+    frame: int
+    time: float
+    decoder: str
+    latency_ms: float
+    target_passes: int
+    acceptance_length: float
+    usable: int = Field(description="Usable rollouts.")
+    problems: list[str] = Field(description="Of unusable rollouts.")
+    flags: list[str]
+    ade_3s: float | None
+    ade_5s: float | None
+    fde_5s: float | None
+    trajectory: list[Point] | None = Field(description="20 points at 4 Hz, m, ego frame.")
+
+
+class Scene(Strict):
+    """One frame in full, for its picture. Points are m in the ego frame, x forward, y left."""
+
+    title: Title = Field(description="By ADE@5s of the decoder.")
+    decoder: str
+    frame: int
+    time: float
+    intent: str
+    speed: float = Field(description="m/s")
+    ade_5s: float
+    past: list[Point]
+    truth: list[Point]
+    plan: list[Point]
+    rollouts: list[list[Point]] = Field(description="Usable ones.")
+    baselines: dict[str, list[Point]]
+    text: str = Field(description="The first rollout's decoded output.")
+
+
+class Sampling(Strict):
+    """How the intervals were made."""
+
+    segment_s: float
+    segments: int
+    resamples: int
+    seed: int
+
+
+class Report(Strict):
+    """`report.json`."""
+
+    version: Literal[1] = REPORT_VERSION  # type: ignore[assignment]
+    created: str = Field(description="UTC, ISO 8601.")
+    command: str
+    machine: Machine
+    bundle: BundleInfo
+    drive: DriveInfo
+    rule: str = Field(description="How rollouts become one trajectory.")
+    output_tokens: int = Field(description="Length of one output, scaffold included.")
+    shared_tokens: int = Field(description="Those of them before the fork, decoded once a frame.")
+    frames: int = Field(description="Frames replayed by every decoder.")
+    warmup_frames: int
+    skipped: dict[str, int] = Field(description="Why windows of the drive could not be used.")
+    wall_s: float = Field(description="The whole replay, warm-up included.")
+    intervals: Sampling
+    decoders: list[Decoder] = Field(min_length=1)
+    kinematic: list[Kinematic] = Field(min_length=1)
+    scenes: list[Scene]
+    rows: list[FrameRow]
+
+    def best_kinematic(self, horizon: int) -> Kinematic:
+        """The baseline with the lowest ADE at a horizon: the one to beat on this drive."""
+        return min(self.kinematic, key=lambda k: k.accuracy.ade[horizon].value or 0.0)
+
+    def same_plans(self) -> list[list[Decoder]]:
+        """Decoders grouped by equal trajectories on every frame."""
+        groups: dict[str, list[Decoder]] = {}
+        for decoder in self.decoders:
+            plans = [row.trajectory for row in self.rows if row.decoder == decoder.name]
+            groups.setdefault(repr(plans), []).append(decoder)
+        return list(groups.values())
+
+
+def read_report(path: Path) -> Report:
+    """Read `report.json`.
+
+    Raises:
+        SlipstreamError: no JSON, or not of this schema.
+    """
+    try:
+        raw: Any = json.loads(path.read_text(encoding="utf-8"))
+        return Report.model_validate(raw)
+    except (OSError, ValueError, ValidationError) as error:
+        raise SlipstreamError(
+            f"{path} is no report of this slipstream",
+            expected=f"JSON of version {REPORT_VERSION}",
+            found=str(error).splitlines()[0],
+            fix="slipstream run BUNDLE --drive DRIVE -o DIR",
+        ) from error

@@ -1,0 +1,71 @@
+"""Which windows of a drive to replay: `60` evenly spread, or `0:200:4` by number."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from drives.windows import Window
+from runtime.errors import SlipstreamError
+
+_EXPECTED = "a count such as 60, or a range of window numbers such as 0:200 or 0:200:4"
+
+
+@dataclass(frozen=True)
+class Selection:
+    """A count of evenly spread windows, or the range start:stop:step (stop exclusive)."""
+
+    text: str
+    count: int | None = None
+    start: int = 0
+    stop: int = 0
+    step: int = 1
+
+    @classmethod
+    def parse(cls, text: str) -> Selection:
+        """Read a selection, without a drive at hand.
+
+        Raises:
+            SlipstreamError: no number, a count or step below 1, or an empty range.
+        """
+        parts = text.split(":")
+        if len(parts) > 3 or not all(part.strip().isdecimal() for part in parts):
+            raise _bad(text, _EXPECTED)
+        numbers = [int(part) for part in parts]
+        if len(numbers) == 1:
+            if numbers[0] < 1:
+                raise _bad(text, "at least 1 frame")
+            return cls(text, count=numbers[0])
+        step = numbers[2] if len(numbers) == 3 else 1
+        if step < 1 or numbers[0] >= numbers[1]:
+            raise _bad(text, "START:STOP or START:STOP:STEP, START below STOP and STEP at least 1")
+        return cls(text, start=numbers[0], stop=numbers[1], step=step)
+
+    def of(self, windows: Sequence[Window], drive: str) -> list[Window]:
+        """The selected windows.
+
+        Raises:
+            SlipstreamError: the drive has fewer windows.
+        """
+        last = self.count if self.count is not None else self.stop
+        if last > len(windows):
+            raise _bad(
+                self.text,
+                f"at most the {len(windows)} windows of drive {drive}",
+                f"--frames {len(windows)}, or --frames 0:{len(windows)}" if len(windows) else "",
+            )
+        if self.count is None:
+            return list(windows[self.start : self.stop : self.step])
+        spread = np.linspace(0, len(windows) - 1, self.count).round().astype(int)
+        return [windows[i] for i in spread]
+
+
+def _bad(text: str, expected: str, fix: str = "") -> SlipstreamError:
+    return SlipstreamError(
+        "--frames can't be used",
+        expected=expected,
+        found=text,
+        fix=fix or "see `slipstream run --help`",
+    )

@@ -1,0 +1,279 @@
+"""From a replay to its figures: one `Decoder` entry for each decoder, rows and scenes."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from drives.baselines import BASELINES, baseline
+from drives.bootstrap import BlockBootstrap, Interval
+from drives.costs import latencies, percentile, positions, sections, settings_of, stages
+from drives.metrics import FIGURES, HORIZONS, ade, distances, fde, rollout_figures
+from drives.replay import Replay, is_greedy, reference_of
+from drives.results import (
+    Accuracy,
+    Decoder,
+    Figure,
+    FrameRow,
+    Identity,
+    Kinematic,
+    Latency,
+    Paired,
+    Point,
+    Scene,
+    Title,
+)
+from planners.plan import Plan
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class OutputLength:
+    """Tokens of one output, scaffold included, and how many of them come before the fork."""
+
+    tokens: int
+    shared: int
+
+    def of(self, rollouts: int) -> int:
+        """Tokens that a frame of N rollouts outputs."""
+        return self.shared + rollouts * (self.tokens - self.shared)
+
+
+@dataclass(frozen=True)
+class Summary:
+    """The figures of a replay.
+
+    Attributes:
+        replay: what ran.
+        output: length of an output, for TPOT and tokens a second.
+        text: turns an output's tokens [L] into text.
+    """
+
+    replay: Replay
+    output: OutputLength
+    text: Callable[[NDArray[np.int64]], str]
+
+    @cached_property
+    def bootstrap(self) -> BlockBootstrap:
+        return BlockBootstrap(np.array([w.observation.time for w in self.replay.windows]))
+
+    @cached_property
+    def truth(self) -> Floats:
+        """[W, 20, 2]"""
+        futures = [window.future for window in self.replay.windows]
+        return np.stack([future for future in futures if future is not None])
+
+    @cached_property
+    def decoder_distances(self) -> dict[str, Floats]:
+        """Decoder -> [W, 20] m; NaN rows where there is no plan."""
+        return {
+            name: distances(np.stack([trajectory(plan) for plan in plans]), self.truth)
+            for name, plans in self.replay.plans.items()
+        }
+
+    @cached_property
+    def baseline_trajectories(self) -> dict[str, Floats]:
+        """Baseline -> [W, 20, 2] m."""
+        observations = [window.observation for window in self.replay.windows]
+        return {name: baseline(name, observations) for name in BASELINES}
+
+    @cached_property
+    def baseline_distances(self) -> dict[str, Floats]:
+        """Baseline -> [W, 20] m."""
+        return {
+            name: distances(points, self.truth)
+            for name, points in self.baseline_trajectories.items()
+        }
+
+    def decoders(self) -> list[Decoder]:
+        return [self._decoder(name) for name in self.replay.settings]
+
+    def kinematic(self) -> list[Kinematic]:
+        return [
+            Kinematic(name=name, label=motion.label, accuracy=self._accuracy(distance))
+            for (name, motion), distance in zip(
+                BASELINES.items(), self.baseline_distances.values(), strict=True
+            )
+        ]
+
+    def rows(self) -> list[FrameRow]:
+        return [
+            row(name, plan, self.decoder_distances[name][index])
+            for index in range(len(self.replay.windows))
+            for name, plan in ((name, plans[index]) for name, plans in self.replay.plans.items())
+        ]
+
+    def scenes(self) -> list[Scene]:
+        """Best, median and worst frame of the last decoder, by ADE@5s."""
+        name = list(self.replay.settings)[-1]
+        error = ade(self.decoder_distances[name], 5)
+        order = np.argsort(error)[: int(np.isfinite(error).sum())]
+        if not len(order):
+            return []
+        chosen: dict[Title, np.intp] = {
+            "best": order[0],
+            "median": order[len(order) // 2],
+            "worst": order[-1],
+        }
+        return [self._scene(title, name, int(index)) for title, index in chosen.items()]
+
+    def _decoder(self, name: str) -> Decoder:
+        replay, bootstrap = self.replay, self.bootstrap
+        settings, plans = replay.settings[name], replay.plans[name]
+        reference = reference_of(name, replay.settings)
+        latency = latencies(plans)
+        committed = sum(plan.stats.committed for plan in plans)
+        proposed = sum(plan.stats.proposed for plan in plans)
+        accepted = sum(plan.stats.accepted for plan in plans)
+        rounds = sum(plan.stats.rounds for plan in plans)
+        engine_s = sum(sum(plan.stats.seconds.values()) for plan in plans)
+        decode_s = sum(plan.stats.total for plan in plans)
+        after_first_s = np.mean([plan.stats.total - plan.stats.first_token for plan in plans])
+        reason = Counter(kind_of(problem) for plan in plans for problem in plan.problems if problem)
+        return Decoder(
+            name=name,
+            settings=settings_of(settings),
+            reference=reference,
+            latency_ms=Latency(
+                mean=figure(bootstrap.mean(latency)),
+                p50=percentile(latency, 50),
+                p90=percentile(latency, 90),
+                p99=percentile(latency, 99),
+                longest=float(latency.max()),
+                warmup=[1e3 * seconds for seconds in replay.warmup[name]],
+            ),
+            speedup=figure(bootstrap.ratio(latencies(replay.plans[reference]), latency)),
+            stages_ms=stages(plans),
+            host_share=1 - 1e3 * engine_s / float(latency.sum()),
+            ttft_ms=1e3 * float(np.mean([plan.stats.first_token for plan in plans])),
+            tpot_ms=1e3 * float(after_first_s) / max(self.output.tokens - 1, 1),
+            tokens_per_s=len(plans) * self.output.of(settings.rollouts) / decode_s,
+            target_passes=float(np.mean([plan.stats.target_passes for plan in plans])),
+            draft_passes=float(np.mean([plan.stats.draft_passes for plan in plans])),
+            acceptance_length=committed / rounds if rounds else 0.0,
+            acceptance_rate=accepted / proposed if proposed else None,
+            by_position=positions(plans),
+            by_section=sections(plans),
+            cache_mb=max(plan.stats.cache_bytes for plan in plans) / 1e6,
+            rollouts=sum(len(plan.valid) for plan in plans),
+            unusable=dict(reason.most_common()),
+            frames_without_plan=sum(plan.trajectory is None for plan in plans),
+            flags=dict(Counter(flag for plan in plans for flag in plan.flags).most_common()),
+            accuracy=self._accuracy(self.decoder_distances[name]),
+            rollout_ade_3s=self._rollout_ade(name, 3),
+            rollout_ade_5s=self._rollout_ade(name, 5),
+            versus_reference=self._paired(name, self.decoder_distances[reference]),
+            versus_kinematic={
+                other: self._paired(name, distance)
+                for other, distance in self.baseline_distances.items()
+            },
+            identity=self._identity(name, reference),
+        )
+
+    def _accuracy(self, distance: Floats) -> Accuracy:
+        return Accuracy(
+            ade={t: figure(self.bootstrap.mean(ade(distance, t))) for t in HORIZONS},
+            fde={t: figure(self.bootstrap.mean(fde(distance, t))) for t in HORIZONS},
+        )
+
+    def _paired(self, name: str, other: Floats) -> Paired:
+        own = self.decoder_distances[name]
+        return Paired(
+            ade_3s=figure(self.bootstrap.difference(ade(own, 3), ade(other, 3))),
+            ade_5s=figure(self.bootstrap.difference(ade(own, 5), ade(other, 5))),
+        )
+
+    def _rollout_ade(self, name: str, horizon: float) -> dict[str, Figure]:
+        """The rollouts' four readings, and greedy where a run at temperature 0 is at hand."""
+        frames = [
+            rollout_figures(plan.rollouts[plan.valid], truth, horizon)
+            for plan, truth in zip(self.replay.plans[name], self.truth, strict=True)
+        ]
+        columns = {f: np.array([frame[f] for frame in frames]) for f in FIGURES}
+        if greedy := next((n for n, s in self.replay.settings.items() if is_greedy(s)), None):
+            columns = {"greedy": ade(self.decoder_distances[greedy], horizon), **columns}
+        return {f: figure(self.bootstrap.mean(values)) for f, values in columns.items()}
+
+    def _identity(self, name: str, reference: str) -> Identity | None:
+        if name == reference:
+            return None
+        own = np.concatenate([plan.tokens for plan in self.replay.plans[name]])
+        other = np.concatenate([plan.tokens for plan in self.replay.plans[reference]])
+        settings = self.replay.settings[name]
+        return Identity(
+            reference=reference,
+            rollouts=len(own),
+            identical=int((own == other).all(axis=1).sum()),
+            expected=is_greedy(settings) or settings.rule == "coupled",
+        )
+
+    def _scene(self, title: Title, name: str, index: int) -> Scene:
+        observation = self.replay.windows[index].observation
+        plan = self.replay.plans[name][index]
+        return Scene(
+            title=title,
+            decoder=name,
+            frame=observation.frame,
+            time=observation.time,
+            intent=observation.intent.name.lower(),
+            speed=float(observation.speeds[-1]),
+            ade_5s=float(ade(self.decoder_distances[name][index], 5)),
+            past=points(observation.positions),
+            truth=points(self.truth[index]),
+            plan=points(trajectory(plan)),
+            rollouts=[points(rollout) for rollout in plan.rollouts[plan.valid]],
+            baselines={n: points(p[index]) for n, p in self.baseline_trajectories.items()},
+            text=self.text(plan.tokens[0]),
+        )
+
+
+def figure(interval: Interval) -> Figure:
+    """An interval without NaN."""
+    return Figure(
+        value=_known(interval.value), low=_known(interval.low), high=_known(interval.high)
+    )
+
+
+def row(name: str, plan: Plan, distance: Floats) -> FrameRow:
+    """One decoder on one frame; distance [20] m."""
+    return FrameRow(
+        frame=plan.frame,
+        time=plan.time,
+        decoder=name,
+        latency_ms=1e3 * plan.latency,
+        target_passes=plan.stats.target_passes,
+        acceptance_length=plan.stats.acceptance_length,
+        usable=int(plan.valid.sum()),
+        problems=[problem for problem in plan.problems if problem],
+        flags=list(plan.flags),
+        ade_3s=_known(float(ade(distance, 3))),
+        ade_5s=_known(float(ade(distance, 5))),
+        fde_5s=_known(float(fde(distance, 5))),
+        trajectory=None if plan.trajectory is None else points(plan.trajectory),
+    )
+
+
+def kind_of(problem: str) -> str:
+    """A rollout's problem without its figures: "speed 71 m/s is above 60" is "speed"."""
+    return re.split(r"(?: by)? [-±]?\d", problem)[0]
+
+
+def trajectory(plan: Plan) -> Floats:
+    """[20, 2] m; NaN if there is no plan."""
+    return np.full((20, 2), np.nan) if plan.trajectory is None else plan.trajectory
+
+
+def points(xy: Floats) -> list[Point]:
+    """[T, 2] m to millimetres."""
+    return [(round(float(x), 3), round(float(y), 3)) for x, y in xy]
+
+
+def _known(value: float) -> float | None:
+    return float(value) if np.isfinite(value) else None

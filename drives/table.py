@@ -1,0 +1,203 @@
+"""The comparison tables, once for the page and for the terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from drives.results import Decoder, Figure, Report
+
+DASH = "–"
+
+
+@dataclass(frozen=True)
+class Column:
+    """A heading, and the schema field whose description says what stands below it.
+
+    Where there is no room, details are left out, and intervals but those of key columns.
+    """
+
+    title: str
+    field: str = ""
+    detail: bool = False
+    key: bool = False
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A figure and, in small print, its interval; `mark` is "better" or "worse" if it's settled."""
+
+    text: str
+    interval: str = ""
+    mark: str = ""
+
+
+@dataclass(frozen=True)
+class Table:
+    title: str
+    columns: Sequence[Column]
+    rows: Sequence[Sequence[Cell]]
+    groups: Sequence[str]  # one a row; a change begins a new block
+
+
+def speed_table(report: Report) -> Table:
+    """Latency, passes and acceptance of every decoder."""
+    columns = [
+        Column("decoder"),
+        Column("mean ms", "latency_ms"),
+        Column("p50", detail=True),
+        Column("p90", detail=True),
+        Column("p99"),
+        Column("speed-up", "speedup", key=True),
+        Column("TTFT ms", "ttft_ms", detail=True),
+        Column("TPOT ms", "tpot_ms", detail=True),
+        Column("tokens/s", "tokens_per_s", detail=True),
+        Column("passes", "target_passes"),
+        Column("accept. length", "acceptance_length"),
+        Column("accept. rate", "acceptance_rate", detail=True),
+        Column("host", "host_share", detail=True),
+        Column("cache MB", "cache_mb", detail=True),
+        Column("same output", "identity"),
+    ]
+    return Table(
+        "Speed", columns, [_speed(d) for d in report.decoders], [_group(d) for d in report.decoders]
+    )
+
+
+def _speed(decoder: Decoder) -> list[Cell]:
+    latency = decoder.latency_ms
+    is_reference = decoder.name == decoder.reference
+    return [
+        Cell(decoder.name),
+        estimate(latency.mean, "{:,.1f}"),
+        Cell(f"{latency.p50:,.1f}"),
+        Cell(f"{latency.p90:,.1f}"),
+        Cell(f"{latency.p99:,.1f}"),
+        Cell("1×") if is_reference else _speedup(decoder.speedup),
+        Cell(f"{decoder.ttft_ms:,.1f}"),
+        Cell(f"{decoder.tpot_ms:.2f}"),
+        Cell(f"{decoder.tokens_per_s:,.0f}"),
+        Cell(f"{decoder.target_passes:.1f}"),
+        Cell(f"{decoder.acceptance_length:.2f}"),
+        Cell(DASH if decoder.acceptance_rate is None else f"{100 * decoder.acceptance_rate:.0f} %"),
+        Cell(f"{100 * decoder.host_share:.0f} %"),
+        Cell(f"{decoder.cache_mb:.1f}"),
+        _identity(decoder),
+    ]
+
+
+def accuracy_table(report: Report) -> Table:
+    """ADE and FDE of every decoder and every kinematic baseline."""
+    best_3s, best_5s = report.best_kinematic(3), report.best_kinematic(5)
+    columns = [
+        Column("plan"),
+        Column("ADE@1s m", "ade", detail=True),
+        Column("ADE@3s m", "ade"),
+        Column("ADE@5s m", "ade", key=True),
+        Column("FDE@5s m", "fde"),
+        Column("Δ ADE@5s to reference", "versus_reference", detail=True),
+        Column(f"Δ ADE@5s to {best_5s.name.upper()}", "versus_kinematic", key=True),
+        Column(f"Δ ADE@3s to {best_3s.name.upper()}", "versus_kinematic", detail=True),
+        Column("unusable rollouts", "unusable"),
+        Column("frames without plan", "frames_without_plan", detail=True),
+    ]
+    rows, groups = [], []
+    for decoder in report.decoders:
+        ade, versus = decoder.accuracy.ade, decoder.versus_kinematic
+        is_reference = decoder.name == decoder.reference
+        rows.append(
+            [
+                Cell(decoder.name),
+                *(estimate(ade[t], "{:.2f}") for t in (1, 3, 5)),
+                estimate(decoder.accuracy.fde[5], "{:.2f}"),
+                Cell(DASH) if is_reference else difference(decoder.versus_reference.ade_5s),
+                difference(versus[best_5s.name].ade_5s),
+                difference(versus[best_3s.name].ade_3s),
+                Cell(f"{sum(decoder.unusable.values())} of {decoder.rollouts}"),
+                Cell(str(decoder.frames_without_plan)),
+            ]
+        )
+        groups.append(_group(decoder))
+    for kinematic in report.kinematic:
+        ade = kinematic.accuracy.ade
+        rows.append(
+            [
+                Cell(kinematic.name.upper(), kinematic.label),
+                *(estimate(ade[t], "{:.2f}") for t in (1, 3, 5)),
+                estimate(kinematic.accuracy.fde[5], "{:.2f}"),
+                *[Cell(DASH)] * 5,
+            ]
+        )
+        groups.append("kinematic baselines, no network")
+    return Table("Accuracy", columns, rows, groups)
+
+
+def readings_table(report: Report) -> Table:
+    """The ways to read N rollouts, side by side on the same frames."""
+    groups = [group for group in report.same_plans() if group[0].settings.rollouts > 1]
+    sampled = [group[-1] for group in groups]
+    names = list(sampled[0].rollout_ade_5s) if sampled else []
+    columns = [Column("ADE@5s m", "rollout_ade_5s"), *(Column(_READING[name]) for name in names)]
+    rows = [
+        [Cell(merged(group)), *(estimate(d.rollout_ade_5s[name], "{:.2f}") for name in names)]
+        for group, d in zip(groups, sampled, strict=True)
+    ]
+    return Table("Readings of the rollouts", columns, rows, [_group(d) for d in sampled])
+
+
+def merged(group: Sequence[Decoder]) -> str:
+    """The name of decoders whose plans are the same."""
+    return " = ".join(decoder.name for decoder in group)
+
+
+_READING = {
+    "greedy": "greedy",
+    "mean": "mean",
+    "medoid": "medoid",
+    "mean_of_ade": "mean of ADE",
+    "min_ade": "minADE (oracle)",
+}
+
+
+def estimate(figure: Figure, pattern: str) -> Cell:
+    """A figure with its interval in brackets."""
+    if figure.value is None:
+        return Cell(DASH)
+    text, low, high = (
+        "" if end is None else pattern.format(end).replace("-", "−")
+        for end in (figure.value, figure.low, figure.high)
+    )
+    return Cell(text, f"{low} … {high}" if low and high else "")
+
+
+def difference(figure: Figure) -> Cell:
+    """A paired difference; negative is better, settled if its interval excludes 0."""
+    if figure.value == figure.low == figure.high == 0:
+        return Cell("0")
+    cell = estimate(figure, "{:+.3f}")
+    if not figure.excludes_zero or figure.value is None:
+        return cell
+    return Cell(cell.text, cell.interval, "better" if figure.value < 0 else "worse")
+
+
+def _speedup(figure: Figure) -> Cell:
+    cell = estimate(figure, "{:.2f}×")
+    if figure.low is None or figure.high is None or figure.low <= 1 <= figure.high:
+        return cell
+    return Cell(cell.text, cell.interval, "better" if figure.low > 1 else "worse")
+
+
+def _identity(decoder: Decoder) -> Cell:
+    identity = decoder.identity
+    if identity is None:
+        return Cell("reference")
+    text = f"{identity.identical}/{identity.rollouts}"
+    if not identity.expected:
+        return Cell(text, "not promised")
+    return Cell(text, mark="better" if identity.identical == identity.rollouts else "worse")
+
+
+def _group(decoder: Decoder) -> str:
+    settings = decoder.settings
+    rollouts = "1 rollout" if settings.rollouts == 1 else f"{settings.rollouts} rollouts"
+    return f"{rollouts}, temperature {settings.temperature:g}"
