@@ -1,0 +1,82 @@
+"""slipstream: drafted, verified and forked planning with driving vision-language-action models.
+
+    import slipstream
+
+    planner = slipstream.load("bundle")
+    plan = planner.plan(observation, slipstream.DecodeSettings(rollouts=8))
+    plan.trajectory  # [20, 2] m, x forward, y left, first point 0.25 s ahead
+
+Names load when they are first used, so the import itself is quick and needs no engine.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from drives.open import open_drive
+    from drives.windows import windows
+    from planners.observation import Intent, Observation
+    from planners.plan import Plan
+    from planners.planner import Planner
+    from runtime.settings import DecodeSettings, Sampling
+
+__all__ = [
+    "DecodeSettings",
+    "Intent",
+    "Observation",
+    "Plan",
+    "Planner",
+    "Sampling",
+    "load",
+    "open_drive",
+    "shipped_bundle",
+    "windows",
+]
+
+_WHERE = {
+    "DecodeSettings": "runtime.settings",
+    "Intent": "planners.observation",
+    "Observation": "planners.observation",
+    "Plan": "planners.plan",
+    "Planner": "planners.planner",
+    "Sampling": "runtime.settings",
+    "open_drive": "drives.open",
+    "windows": "drives.windows",
+}
+
+
+def load(bundle: str | Path, threads: int | None = None) -> Planner:
+    """Open a bundle and make its planner.
+
+    Args:
+        bundle: a bundle's folder.
+        threads: engine threads; None measures which number is fastest on this machine.
+
+    Raises:
+        BundleError: a file is missing, altered or of another version.
+        EngineError: ONNX Runtime is missing or can't load a graph.
+    """
+    from planners.planner import Planner
+
+    return Planner.load(bundle, threads)
+
+
+def shipped_bundle() -> Path:
+    """The folder of the tiny planner's bundle that comes with slipstream."""
+    import planners
+
+    return Path(planners.__path__[0]) / "weights" / "tiny" / "bundle"
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _WHERE:
+        raise AttributeError(f"module 'slipstream' has no attribute {name!r}")
+    value = globals()[name] = getattr(import_module(_WHERE[name]), name)
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -1,0 +1,1 @@
+"""What the subcommands of `slipstream` do; `slipstream.cli` declares their options."""

@@ -1,0 +1,54 @@
+"""`slipstream drives`: list, info, fetch."""
+
+from __future__ import annotations
+
+from rich.console import Console
+from rich.table import Table
+
+from drives.fetch import fetch
+from drives.info import describe
+from drives.open import list_drives, open_drive
+from drives.windows import windows
+
+
+def show_drives() -> None:
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    for heading in ("drive", "on this machine", "licence", "what"):
+        table.add_column(heading, no_wrap=heading == "drive")
+    for drive in list_drives():
+        there = "yes" if drive.available else f"no: slipstream drives fetch {drive.name}"
+        table.add_row(drive.name, there, drive.licence, drive.what)
+    Console(emoji=False).print(table)
+
+
+def show_drive(path: str) -> None:
+    drive = open_drive(path)
+    info = describe(drive)
+    cut = windows(drive)
+    skipped = "; ".join(f"{reason}: {count}" for reason, count in cut.skipped.most_common())
+    facts = {
+        "drive": info.name + (" (SYNTHETIC)" if info.synthetic else ""),
+        "source": info.source,
+        "licence": info.licence,
+        "samples": f"{info.samples:,} at {info.rate_hz:.2f} Hz",
+        "duration": f"{info.duration:.1f} s",
+        "distance": f"{info.distance:,.1f} m",
+        "speed": f"{info.speed_min:.1f} to {info.speed_max:.1f} m/s, mean {info.speed_mean:.1f}",
+        "standing": f"{100 * info.stationary_share:.0f} % of the samples",
+        "gaps": ", ".join(f"{length:.1f} s at {start:.1f} s" for start, length in info.gaps[:8])
+        or "none",
+        "windows": f"{len(cut)} at 4 Hz" + (f"; left out: {skipped}" if skipped else ""),
+        "labelled": f"{info.label_frames} instants",
+    }
+    table = Table(box=None, pad_edge=False, show_header=False)
+    table.add_column(style="dim", no_wrap=True)
+    table.add_column()
+    for name, text in facts.items():
+        table.add_row(name, text)
+    for warning in info.warnings:
+        table.add_row("look at", warning, style="yellow")
+    Console(emoji=False).print(table)
+
+
+def fetch_drive(name: str) -> None:
+    Console(emoji=False).print(str(fetch(name)), highlight=False, soft_wrap=True)

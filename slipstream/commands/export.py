@@ -1,0 +1,66 @@
+"""`slipstream export`: checkpoints to a bundle."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from pydantic import ValidationError
+from rich.console import Console
+
+from export.bundle import export_bundle
+from runtime.bundle import MANIFEST, Limits
+from runtime.errors import SlipstreamError
+
+
+def run_export(
+    target: Path,
+    draft: Path | None,
+    out: Path,
+    limits: tuple[int, int, int, int],
+    name: str | None,
+    licences: Sequence[str],
+    parity: bool,
+) -> None:
+    """Export and say where the bundle is; limits are trunk, branch, rollouts, max_position.
+
+    Raises:
+        SlipstreamError: bad limits, a folder that is no bundle in the way, or a failed export.
+    """
+    checked = _limits(limits)
+    _check_out(out)
+    console = Console(emoji=False)
+    with console.status("exporting, and checking parity" if parity else "exporting"):
+        manifest = export_bundle(
+            target, draft, out, limits=checked, name=name, licences=licences, check_parity=parity
+        )
+    for check, gap in manifest.provenance.parity.items():
+        console.print(f"parity {check}: {gap:.2e}", highlight=False)
+    console.print(f"bundle: {out}", highlight=False, soft_wrap=True)
+
+
+def _limits(limits: tuple[int, int, int, int]) -> Limits:
+    names = ("trunk", "branch", "rollouts", "max_position")
+    try:
+        return Limits.model_validate(dict(zip(names, limits, strict=True)))
+    except ValidationError as error:
+        first = error.errors()[0]
+        option = str(first["loc"][0]).replace("_", "-")
+        raise SlipstreamError(
+            f"--{option} is out of range",
+            expected="at least 1",
+            found=str(first["input"]),
+            fix="see `slipstream export --help`",
+        ) from error
+
+
+def _check_out(out: Path) -> None:
+    """An earlier bundle is replaced; anything else is left alone."""
+    if not out.exists() or (out / MANIFEST).is_file() or (out.is_dir() and not any(out.iterdir())):
+        return
+    raise SlipstreamError(
+        f"{out} is not replaced by a bundle",
+        expected="a new folder, an empty one, or an earlier bundle",
+        found="a folder with other files" if out.is_dir() else "a file",
+        fix="name another folder with -o",
+    )

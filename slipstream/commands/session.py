@@ -1,0 +1,95 @@
+"""From a planner, a drive and decoder settings to a report on disk and tables in the terminal."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from drives.drive import Drive
+from drives.replay import Replay, replay
+from drives.report import build_report, bundle_info, write_report
+from drives.results import Report
+from drives.summary import OutputLength
+from drives.windows import Window
+from planners.plan import Aggregate
+from planners.planner import Planner
+from runtime.settings import DecodeSettings
+from slipstream.commands.terminal import show_report
+
+
+def replay_and_report(
+    planner: Planner,
+    drive: Drive,
+    windows: Sequence[Window],
+    settings: Mapping[str, DecodeSettings],
+    rule: Aggregate,
+    out: Path,
+    *,
+    skipped: Mapping[str, int],
+    console: Console,
+) -> Report:
+    """Replay with a progress bar, write the report, print its tables and where it is."""
+    began = time.perf_counter()
+    result = _with_progress(planner, windows, settings, rule, skipped, console)
+    report = build_report(
+        result,
+        drive=drive,
+        bundle=bundle_info(planner.bundle),
+        output=output_length(planner),
+        text=planner.text,
+        wall_s=time.perf_counter() - began,
+        command=" ".join(["slipstream", *(shlex.quote(word) for word in sys.argv[1:])]),
+        threads=planner.threading.threads,
+    )
+    page = write_report(report, out)
+    show_report(report, console)
+    console.print(f"\nreport: [bold]{page}[/bold]", highlight=False, soft_wrap=True)
+    return report
+
+
+def output_length(planner: Planner) -> OutputLength:
+    """The planner's output length, and how much of it comes before the fork's first value."""
+    scaffold = planner.scaffold
+    span = scaffold.section(planner.language.fork_section)
+    first = int(np.argmax(scaffold.is_value[span.start : span.stop]))
+    return OutputLength(len(scaffold), span.start + first)
+
+
+def decoder_name(settings: DecodeSettings) -> str:
+    """`dflash`, `dflash:token` where the rule was named, `dflash ×8` with rollouts."""
+    rule = f":{settings.accept}" if settings.accept else ""
+    rollouts = f" ×{settings.rollouts}" if settings.rollouts > 1 else ""
+    return settings.method + rule + rollouts
+
+
+def _with_progress(
+    planner: Planner,
+    windows: Sequence[Window],
+    settings: Mapping[str, DecodeSettings],
+    rule: Aggregate,
+    skipped: Mapping[str, int],
+    console: Console,
+) -> Replay:
+    columns = (
+        TextColumn("[progress.description]{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=console, transient=True) as progress:
+        task = progress.add_task(f"{len(settings)} decoders, frame by frame", total=len(windows))
+        return replay(
+            planner,
+            windows,
+            settings,
+            rule,
+            skipped=skipped,
+            progress=lambda done: progress.update(task, completed=done),
+        )

@@ -1,0 +1,52 @@
+"""The report's tables and verdicts in the terminal."""
+
+from __future__ import annotations
+
+import textwrap
+
+from rich import box
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from drives import table as tables
+from drives.results import Report
+from drives.verdicts import verdicts
+
+WIDE = 150  # columns of a terminal that shows everything
+_MARKS = {"better": "green", "worse": "red", "": ""}
+
+
+def show_report(report: Report, console: Console) -> None:
+    """Print the comparison tables, then what they say."""
+    if report.drive.synthetic:
+        console.print("[black on yellow] SYNTHETIC DRIVE [/] errors say nothing about real roads")
+    console.print(_rich(tables.speed_table(report), console.width >= WIDE))
+    console.print(_rich(tables.accuracy_table(report), console.width >= WIDE))
+    console.print(f"[dim]{report.frames} frames of {report.drive.name}; below a figure: 95 %[/dim]")
+    for sentence in verdicts(report):
+        console.print(f"• {sentence}", highlight=False)
+
+
+def _rich(table: tables.Table, everything: bool) -> Table:
+    shown = [i for i, column in enumerate(table.columns) if everything or not column.detail]
+    rich = Table(
+        title=table.title,
+        title_justify="left",
+        box=box.SIMPLE_HEAD,
+        pad_edge=False,
+        padding=(0, 1, 0, 0),
+    )
+    for i in shown:
+        heading = "\n".join(textwrap.wrap(table.columns[i].title, 9))
+        rich.add_column(heading, justify="right" if i else "left", no_wrap=True)
+    for index, row in enumerate(table.rows):
+        ends = index + 1 == len(table.rows) or table.groups[index] != table.groups[index + 1]
+        cells = (_cell(row[i], everything or table.columns[i].key) for i in shown)
+        rich.add_row(*cells, end_section=ends)
+    return rich
+
+
+def _cell(cell: tables.Cell, interval: bool) -> Text:
+    text = Text(cell.text, style=_MARKS[cell.mark])
+    return text.append(f"\n{cell.interval}", "dim") if interval and cell.interval else text

@@ -1,0 +1,92 @@
+"""Every command of the README, run as it stands there (outputs go to a temporary folder)."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import slipstream
+from drives.fetch import fetch, is_cached
+from runtime.errors import SlipstreamError
+
+ROOT = Path(__file__).parents[1]
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+# the same targets on fewer frames; `make test` is what runs this test
+FEWER = {"demo": "DEMO=--frames 8", "bench": "BENCH=--frames 6 --sweep-frames 2"}
+pytestmark = [
+    pytest.mark.timeout(600),
+    pytest.mark.skipif(
+        not (slipstream.shipped_bundle() / "bundle.json").is_file(), reason="no shipped bundle"
+    ),
+]
+
+
+def blocks(language: str) -> list[str]:
+    found = re.findall(rf"^( *)```{language}\n(.*?)^ *```$", README, re.MULTILINE | re.DOTALL)
+    return [re.sub(rf"^{indent}", "", body, flags=re.MULTILINE) for indent, body in found]
+
+
+def commands() -> list[str]:
+    lines = [line.split("#")[0].strip() for block in blocks("sh") for line in block.splitlines()]
+    return [line for line in lines if line]
+
+
+def run(words: list[str]) -> None:
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    environment = {**os.environ, "PATH": path, "COLUMNS": "200"}
+    done = subprocess.run(words, cwd=ROOT, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, f"{shlex.join(words)}\n{done.stdout}\n{done.stderr}"
+
+
+@pytest.fixture(scope="module")
+def drive() -> str:
+    """kitti-00, or the computed drive where the package index can't be reached."""
+    try:
+        fetch("kitti-00")
+    except SlipstreamError:
+        assert not is_cached("kitti-00")
+        return "synthetic"
+    return "kitti-00"
+
+
+def test_the_commands_run_in_their_order(tmp_path: Path, drive: str) -> None:
+    ran = 0
+    for command in commands():
+        program, *words = shlex.split(command)
+        if program != "slipstream" or (words[1:2] == ["fetch"] and drive == "synthetic"):
+            continue
+        placed = [re.sub(r"^out/", f"{tmp_path}/", word) for word in words]
+        placed = [drive if word == "kitti-00" else word for word in placed]
+        run([program, *placed])
+        ran += 1
+    assert ran >= 7
+    assert (tmp_path / "run" / "index.html").is_file()
+    assert (tmp_path / "verify" / "verify.json").is_file()
+
+
+@pytest.mark.skipif(
+    not (ROOT / ".venv" / ".cpu").is_file(), reason="not the environment that make creates"
+)
+def test_the_make_targets_run(tmp_path: Path) -> None:
+    targets = [shlex.split(command)[1] for command in commands() if command.startswith("make ")]
+    assert set(targets) == {"test", *FEWER}
+    for target, fewer in FEWER.items():
+        run(["make", target, fewer, f"OUT={tmp_path}"])
+    assert (tmp_path / "demo" / "index.html").is_file()
+    assert (tmp_path / "bench" / "frame.json").is_file()
+
+
+def test_the_python_example_runs_without_torch(tmp_path: Path) -> None:
+    (example,) = blocks("python")
+    blocked = "import sys\nsys.modules['torch'] = None\n"
+    done = subprocess.run(
+        [sys.executable, "-c", blocked + example], cwd=ROOT, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("[") >= 20
