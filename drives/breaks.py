@@ -48,7 +48,7 @@ def steps(drive: Drive) -> Steps:
     samples = np.flatnonzero(drive.valid)
     times = drive.times[samples]
     across = np.diff(times)
-    moved = np.linalg.norm(np.diff(drive.positions[samples, :2], axis=0), axis=1)
+    moved = np.hypot(*np.diff(drive.positions[samples, :2], axis=0).T)
     speeds = np.abs(drive.speeds[samples])
     expected = 0.5 * (speeds[1:] + speeds[:-1]) * across
     turned = np.abs(np.diff(drive.headings[samples]))

@@ -14,6 +14,7 @@ from runtime.errors import SlipstreamError
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
+LONGEST = 30 * 86400.0  # s; more is nanoseconds that were taken for seconds
 MAX_GAP = 0.3  # s between samples; nothing is interpolated across more
 _ROUNDING = 1e-6  # s
 
@@ -193,16 +194,25 @@ def check_times(times: Floats, where: str, rows: Sequence[int] | None = None) ->
             found=f"{times.size} time stamps",
             fix="check that the file is complete",
         )
+    if times[-1] - times[0] > LONGEST:
+        raise SlipstreamError(
+            f"{where} has time stamps in another unit than its format",
+            expected=f"a drive of at most {LONGEST:g} s",
+            found=f"{times[-1] - times[0]:g} s from the first to the last row",
+            fix="store seconds, or remove the rows with bad time stamps",
+        )
     bad = ~np.isfinite(times)
     bad[1:] |= ~(np.diff(times) > 0.0)
     if not bad.any():
         return
     first = int(np.argmax(bad))
     row = first + 1 if rows is None else rows[first]
-    found = f"row {row} has {times[first]!r} s"
+    found = f"row {row} has {float(times[first])!r} s"
     if first > 0:
         kind = "repeated" if times[first] == times[first - 1] else "reversed"
-        found += f" after {times[first - 1]!r} s ({kind})" if np.isfinite(times[first]) else ""
+        found += (
+            f" after {float(times[first - 1])!r} s ({kind})" if np.isfinite(times[first]) else ""
+        )
     raise SlipstreamError(
         f"{where} has a bad time stamp in row {row}",
         expected="finite time stamps that increase from row to row",

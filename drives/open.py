@@ -19,6 +19,8 @@ _FORMATS = (
     "applanix/) or of a comma2k19 segment (with global_pose/)"
 )
 
+_MOST_DIGITS = 18  # of a seed
+
 
 @dataclass(frozen=True)
 class KnownDrive:
@@ -94,11 +96,11 @@ def _open_fetched(name: str) -> Drive:
 
 def _seed(name: str) -> int:
     text = name.partition(":")[2] or "0"
-    if not text.isdecimal():
+    if not text.isdecimal() or len(text) > _MOST_DIGITS:
         raise SlipstreamError(
             f"{name} is not a synthetic drive",
-            expected="synthetic or synthetic:SEED with a whole number of at least 0",
-            found=text,
+            expected=f"synthetic or synthetic:SEED, a whole number of up to {_MOST_DIGITS} digits",
+            found=text[:60],
             fix="open synthetic:1",
         )
     return int(text)

@@ -31,7 +31,7 @@ class Selection:
             SlipstreamError: no number, a count or step below 1, or an empty range.
         """
         parts = text.split(":")
-        if len(parts) > 3 or not all(part.strip().isdecimal() for part in parts):
+        if len(parts) > 3 or not all(_is_number(part) for part in parts):
             raise _bad(text, _EXPECTED)
         numbers = [int(part) for part in parts]
         if len(numbers) == 1:
@@ -62,10 +62,14 @@ class Selection:
         return [windows[i] for i in spread]
 
 
+def _is_number(text: str) -> bool:
+    return text.strip().isdecimal() and len(text) < 18
+
+
 def _bad(text: str, expected: str, fix: str = "") -> SlipstreamError:
     return SlipstreamError(
         "--frames can't be used",
         expected=expected,
-        found=text,
+        found=text[:60],
         fix=fix or "see `slipstream run --help`",
     )

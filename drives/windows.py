@@ -26,6 +26,7 @@ _HISTORY = PAST_STATES / RATE_HZ  # s; the oldest state is a step later, its der
 _FUTURE = FUTURE_STATES / RATE_HZ  # s
 _DERIVATIVE_SPAN = 0.5  # s of samples behind an acceleration or a yaw rate
 _ROUNDING = 1e-6  # s
+_SHORTEST_STEP = 1e-3  # s
 
 
 @dataclass(frozen=True)
@@ -79,12 +80,12 @@ def windows(drive: Drive, step_s: float = 0.25, *, without_future: bool = False)
         without_future: keep windows whose future is missing or broken, with `future` None.
 
     Raises:
-        SlipstreamError: `step_s` is not positive.
+        SlipstreamError: `step_s` is below 1 ms.
     """
-    if not 0.0 < step_s < float("inf"):
+    if not _SHORTEST_STEP <= step_s < float("inf"):
         raise SlipstreamError(
             "step_s can't cut windows",
-            expected="a step above 0 s",
+            expected=f"a step of at least {_SHORTEST_STEP} s",
             found=f"{step_s} s",
             fix="give a step such as 0.25",
         )
@@ -95,6 +96,9 @@ def windows(drive: Drive, step_s: float = 0.25, *, without_future: bool = False)
     instants, skipped = _instants(drive, times, step_s)
     behind = _reasons(times, track.reasons, times[instants] - _HISTORY, times[instants])
     ahead = _reasons(times, track.reasons, times[instants], times[instants] + _FUTURE)
+    # a drive may begin or end with unknown poses, where there is no step to judge
+    behind = np.where(times[instants] - _HISTORY < times[0] - _ROUNDING, UNKNOWN, behind)
+    ahead = np.where(times[instants] + _FUTURE > times[-1] + _ROUNDING, UNKNOWN, ahead)
     behind = np.where(times[instants] - _HISTORY < drive.times[0] - _ROUNDING, NO_HISTORY, behind)
     ahead = np.where(times[instants] + _FUTURE > drive.times[-1] + _ROUNDING, NO_FUTURE, ahead)
     reasons = behind if without_future else np.where(behind != "", behind, ahead)

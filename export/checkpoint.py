@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path
@@ -10,6 +9,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic_core import from_json
 
 from runtime.errors import SlipstreamError
 
@@ -119,7 +119,7 @@ def _weight_files(folder: Path) -> list[Path]:
 
 def _read_json(path: Path, folder: Path) -> dict[str, Any]:
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
+        content = from_json(path.read_bytes())
     except FileNotFoundError:
         raise CheckpointError(
             f"{folder} is no checkpoint folder",
@@ -152,7 +152,7 @@ def _read_header(path: Path) -> dict[str, Location]:
             length = int.from_bytes(file.read(8), "little")
             if not 2 <= length <= min(_HEADER_LIMIT, size - 8):
                 raise ValueError(f"a header of {length} bytes in a file of {size} bytes")
-            header = json.loads(file.read(length))
+            header = from_json(file.read(length))
         places = {
             str(name): _location(path, 8 + length, size, entry)
             for name, entry in header.items()

@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from export.checkpoint import Checkpoint, CheckpointError
+from runtime.bundle import Count, Size
 
 
 class Qwen3Config(BaseModel):
@@ -21,16 +22,16 @@ class Qwen3Config(BaseModel):
 
     model_config = ConfigDict(frozen=True)
 
-    layers: int = Field(gt=0)
-    width: int = Field(gt=0)
-    heads: int = Field(gt=0)
-    kv_heads: int = Field(gt=0)
-    head_dim: int = Field(gt=0, multiple_of=2)
-    intermediate: int = Field(gt=0)
-    vocab: int = Field(gt=0)
-    eps: float = Field(gt=0)
-    theta: float = Field(gt=0)
-    max_position: int = Field(gt=0)
+    layers: Count
+    width: Size
+    heads: Count
+    kv_heads: Count
+    head_dim: Size = Field(multiple_of=2)
+    intermediate: Size
+    vocab: Size
+    eps: float = Field(gt=0, allow_inf_nan=False)
+    theta: float = Field(gt=0, allow_inf_nan=False)
+    max_position: Size
     tied: bool = False
 
     @model_validator(mode="after")
@@ -55,7 +56,7 @@ class DFlashConfig(Qwen3Config):
         scaffold_in_block: fixed tokens stand in the block as themselves.
     """
 
-    block: int = Field(gt=1)
+    block: int = Field(gt=1, le=1 << 10)
     mask_token: int = Field(ge=0)
     taps: tuple[int, ...] = Field(min_length=1)
     scaffold_in_block: bool = False
@@ -80,6 +81,8 @@ def drafter_config(checkpoint: Checkpoint, target: Qwen3Config) -> DFlashConfig:
     _check_architecture(checkpoint, "DFlashDraftModel")
     raw = checkpoint.config
     own = raw.get("dflash_config") or {}
+    if not isinstance(own, Mapping):
+        raise _unsupported(checkpoint, "dflash_config", "an object")
     if raw.get("is_causal") or own.get("is_causal"):
         raise _unsupported(checkpoint, "is_causal", "false: a block is read in both directions")
     config = _validated(
@@ -145,7 +148,7 @@ def _decoder_fields(checkpoint: Checkpoint) -> dict[str, Any]:
         raise _unsupported(checkpoint, "hidden_act", "silu")
     if raw.get("attention_bias"):
         raise _unsupported(checkpoint, "attention_bias", "false")
-    if raw.get("use_sliding_window") or "sliding_attention" in (raw.get("layer_types") or []):
+    if raw.get("use_sliding_window") or "sliding_attention" in str(raw.get("layer_types")):
         raise _unsupported(checkpoint, "use_sliding_window", "full attention in every layer")
     rope = raw.get("rope_parameters") or raw.get("rope_scaling") or {}
     if not isinstance(rope, Mapping):
@@ -187,7 +190,7 @@ _NAMES = {
 
 def _validated(checkpoint: Checkpoint, kind: type[_Config], fields: dict[str, Any]) -> _Config:
     try:
-        return kind(**fields)
+        config = kind(**fields)
     except ValidationError as error:
         first = error.errors()[0]
         field = str(first["loc"][0]) if first["loc"] else "heads"
@@ -197,6 +200,14 @@ def _validated(checkpoint: Checkpoint, kind: type[_Config], fields: dict[str, An
             found=repr(fields.get(field)),
             fix="use the config.json that was saved with these weights",
         ) from error
+    if any(f"layers.{config.layers}." in name for name in checkpoint.tensors):
+        raise CheckpointError(
+            f"{checkpoint.folder / 'config.json'}: num_hidden_layers is not valid",
+            expected="as many layers as there are weights for",
+            found=f"{config.layers}, and weights of a layer more",
+            fix="use the config.json that was saved with these weights",
+        )
+    return config
 
 
 def _unsupported(checkpoint: Checkpoint, key: str, expected: str) -> CheckpointError:

@@ -13,6 +13,7 @@ from weakref import WeakKeyDictionary
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field, PrivateAttr, ValidationError, model_validator
+from pydantic_core import from_json
 
 from planners.compiled import CompiledLanguage, Parsed, Values
 from planners.fields import ParseError, ParseKind
@@ -195,7 +196,7 @@ def _read(path: Path) -> tuple[object, Any]:
             f"{path} is missing", expected="a language.json", found="no file", fix=_FIX
         )
     try:
-        raw = json.loads(path.read_text(encoding="utf-8"))
+        raw = from_json(path.read_bytes())
     except (ValueError, OSError) as error:
         raise SlipstreamError(
             f"{path} can't be read", expected="JSON text", found=str(error), fix=_FIX

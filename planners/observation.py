@@ -8,6 +8,8 @@ from enum import IntEnum
 import numpy as np
 from numpy.typing import NDArray
 
+from runtime.errors import SlipstreamError
+
 Floats = NDArray[np.float64]
 
 RATE_HZ = 4.0
@@ -37,6 +39,9 @@ class Observation:
         intent: the navigation command.
         time: s, the instant of the last state, on the drive's clock.
         frame: running number of the window within its drive.
+
+    Raises:
+        SlipstreamError: another shape, or a NaN or infinity.
     """
 
     positions: Floats
@@ -49,6 +54,23 @@ class Observation:
     frame: int = 0
 
     def __post_init__(self) -> None:
-        assert self.positions.shape == (PAST_STATES, 2)
-        for series in (self.headings, self.speeds, self.accelerations, self.yaw_rates):
-            assert series.shape == (PAST_STATES,)
+        for name in ("positions", "headings", "speeds", "accelerations", "yaw_rates"):
+            shape = (PAST_STATES, 2) if name == "positions" else (PAST_STATES,)
+            values = getattr(self, name)
+            if not isinstance(values, np.ndarray) or values.shape != shape:
+                raise _bad(name, f"an array of shape {list(shape)}", str(np.shape(values)))
+            if values.dtype.kind not in "fiu" or not np.isfinite(values).all():
+                raise _bad(name, "finite numbers", np.array2string(values, precision=2))
+        if self.intent not in tuple(Intent):
+            raise _bad("intent", "an Intent", repr(self.intent))
+        if not isinstance(self.frame, int | np.integer) or self.frame < 0:
+            raise _bad("frame", "a whole number of at least 0", repr(self.frame))
+
+
+def _bad(name: str, expected: str, found: str) -> SlipstreamError:
+    return SlipstreamError(
+        f"{name} of the observation can't be planned from",
+        expected=expected,
+        found=found,
+        fix="mend or skip the frame; `slipstream drives info DRIVE` lists a drive's gaps",
+    )

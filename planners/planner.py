@@ -14,7 +14,7 @@ from planners.observation import FUTURE_STATES, RATE_HZ, Observation
 from planners.plan import Aggregate, Plan
 from planners.prompt import prompt_text
 from planners.rollouts import aggregate, impossible
-from planners.tokens import Tokenizer
+from planners.tokens import SpecialNames, Tokenizer
 from planners.trajectory import to_trajectory
 from runtime.bundle import Bundle
 from runtime.costs import load_or_measure
@@ -23,7 +23,7 @@ from runtime.engines.onnx import OnnxEngine, usable_cores
 from runtime.errors import BundleError
 from runtime.graphs import Graphs
 from runtime.settings import DecodeSettings
-from runtime.tune import Threading, fastest
+from runtime.tune import Threading, check_threads, fastest
 
 Floats = NDArray[np.float64]
 TIMES = np.arange(1, FUTURE_STATES + 1) / RATE_HZ
@@ -48,7 +48,9 @@ class Planner:
             )
         self.bundle = bundle
         self.tokenizer = Tokenizer.load(
-            bundle.folder / manifest.tokenizer, vocab=manifest.target.vocab
+            bundle.folder / manifest.tokenizer,
+            SpecialNames(manifest.null_token, manifest.mask_token, manifest.eos_token),
+            vocab=manifest.target.vocab,
         )
         self.language = Language.load(bundle.folder / manifest.language)
         self.scaffold = self.language.compile(self.tokenizer)
@@ -67,6 +69,7 @@ class Planner:
         Raises:
             BundleError, EngineError: see there.
         """
+        check_threads(threads)
         bundle = Bundle.open(folder)
 
         def open_graphs(threading: Threading) -> Graphs:

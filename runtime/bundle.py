@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import json
+import os
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic_core import from_json
 
 from runtime.errors import BundleError
 from runtime.files import sha256
@@ -15,6 +16,11 @@ from runtime.files import sha256
 BUNDLE_VERSION = 1
 MANIFEST = "bundle.json"
 GraphName = Literal["embed", "target", "draft", "head"]
+# Bounds far beyond any model, so that a damaged number is an error and not all of the memory.
+Size = Annotated[int, Field(strict=True, gt=0, le=1 << 20)]
+Count = Annotated[int, Field(strict=True, gt=0, le=1 << 10)]
+Token = Annotated[int, Field(strict=True, ge=0)]
+FileName = Annotated[str, Field(pattern=r"^\w[\w.+-]*$", max_length=128)]  # beside bundle.json
 
 
 class Strict(BaseModel):
@@ -26,10 +32,10 @@ class Strict(BaseModel):
 class AttentionDims(Strict):
     """One network's attention: L layers, H query heads, Hkv key/value heads, D head size."""
 
-    layers: int = Field(gt=0)
-    heads: int = Field(gt=0)
-    kv_heads: int = Field(gt=0)
-    head_dim: int = Field(gt=0)
+    layers: Count
+    heads: Count
+    kv_heads: Count
+    head_dim: Size
 
     @model_validator(mode="after")
     def _heads_divide(self) -> AttentionDims:
@@ -41,17 +47,23 @@ class AttentionDims(Strict):
 class TargetDims(AttentionDims):
     """The target's sizes: d width, V vocabulary, K taps."""
 
-    width: int = Field(gt=0)
-    vocab: int = Field(gt=0)
+    width: Size
+    vocab: Size
     taps: list[int] = Field(min_length=1)  # 0-based block whose output residual is tapped
+
+    @model_validator(mode="after")
+    def _taps_are_layers(self) -> TargetDims:
+        if not all(0 <= tap < self.layers for tap in self.taps):
+            raise ValueError(f"taps {self.taps} are not all among layers 0..{self.layers - 1}")
+        return self
 
 
 class DraftDims(AttentionDims):
     """A block drafter's sizes. `block` counts the anchor: block - 1 tokens are drafted at most."""
 
     method: Literal["dflash"] = "dflash"
-    block: int = Field(gt=1)
-    mask_token: int = Field(ge=0)
+    block: int = Field(strict=True, gt=1, le=1 << 10)
+    mask_token: Token
     # Fixed tokens stand in the block as themselves; a published DFlash checkpoint has masks there.
     scaffold_in_block: bool = False
 
@@ -59,19 +71,19 @@ class DraftDims(AttentionDims):
 class GraphFile(Strict):
     """One graph file; `external` names the weight files beside it (graphs over 2 GB)."""
 
-    file: str
+    file: FileName
     sha256: str = Field(pattern=r"^[0-9a-f]{64}$")
     precision: Literal["fp32", "fp16", "bf16", "int8"] = "fp32"
-    external: dict[str, str] = Field(default_factory=dict)  # file name -> sha256
+    external: dict[FileName, str] = Field(default_factory=dict)  # file name -> sha256
 
 
 class Limits(Strict):
     """Cache capacities in rows, and the most rollouts a bundle was made for."""
 
-    trunk: int = Field(gt=0)
-    branch: int = Field(gt=0)
-    rollouts: int = Field(gt=0)
-    max_position: int = Field(gt=0)
+    trunk: Size
+    branch: Size
+    rollouts: Count
+    max_position: Size
 
 
 class Provenance(Strict):
@@ -94,13 +106,13 @@ class Manifest(Strict):
     draft: DraftDims | None = None
     graphs: dict[GraphName, GraphFile]
     # k of the head graph; equal to the vocabulary, its logits come in token order
-    head_top_k: int = Field(gt=0)
-    language: str | None = None  # file
-    tokenizer: str = "tokenizer.json"
-    files: dict[str, str] = Field(default_factory=dict)  # other files -> sha256
-    mask_token: int
-    null_token: int
-    eos_token: int
+    head_top_k: Size
+    language: FileName | None = None
+    tokenizer: FileName = "tokenizer.json"
+    files: dict[FileName, str] = Field(default_factory=dict)  # other files -> sha256
+    mask_token: Token
+    null_token: Token
+    eos_token: Token
     limits: Limits
     provenance: Provenance
 
@@ -109,6 +121,18 @@ class Manifest(Strict):
         wanted = {"embed", "target", "head"} | ({"draft"} if self.draft else set())
         if missing := sorted(wanted - set(self.graphs)):
             raise ValueError(f"graphs lack {', '.join(missing)}")
+        return self
+
+    @model_validator(mode="after")
+    def _tokens_are_in_the_vocabulary(self) -> Manifest:
+        tokens = {name: getattr(self, name) for name in ("mask_token", "null_token", "eos_token")}
+        if self.draft:
+            tokens["draft.mask_token"] = self.draft.mask_token
+        for name, token in tokens.items():
+            if token >= self.target.vocab:
+                raise ValueError(f"{name} {token} is outside of the {self.target.vocab} tokens")
+        if self.head_top_k > self.target.vocab:
+            raise ValueError(f"head_top_k {self.head_top_k} is above vocab {self.target.vocab}")
         return self
 
 
@@ -148,7 +172,7 @@ def _read_manifest(folder: Path) -> Manifest:
             f"{folder} is no bundle", expected=f"a file {path}", found="none", fix=_EXPORT
         )
     try:
-        raw: Any = json.loads(path.read_text(encoding="utf-8"))
+        raw: Any = from_json(path.read_bytes())  # refuses bottomless nesting and half characters
     except (ValueError, OSError) as error:
         raise BundleError(
             f"{path} can't be read", expected="JSON text", found=str(error), fix=_EXPORT
@@ -190,8 +214,13 @@ def _check_files(folder: Path, manifest: Manifest) -> None:
     root = folder.resolve()
     for name, digest in wanted.items():
         path = folder / name
-        if not path.resolve().is_relative_to(root):
-            raise BundleError(f"{name} points outside of the bundle {folder}", fix=_EXPORT)
+        if not Path(os.path.realpath(path)).is_relative_to(root):
+            raise BundleError(
+                f"{name} points outside of the bundle {folder}",
+                expected="files in the bundle's own folder",
+                found=os.path.realpath(path),
+                fix=f"copy the file itself there, or {_EXPORT}",
+            )
         if not path.is_file():
             raise BundleError(
                 f"{path} is missing",

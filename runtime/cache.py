@@ -7,7 +7,7 @@ that any rollout kept are written over by the next pass.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -28,6 +28,7 @@ class Part:
     layers: list[Array]  # key and value of each layer in turn
     bias: NDArray[np.float32]  # [N, rows]: 0 where a rollout sees a row, else MASKED
     used: int = 0
+    _views: list[Array] = field(default_factory=list)
 
     @property
     def capacity(self) -> int:
@@ -37,6 +38,14 @@ class Part:
     def bucket(self) -> int:
         """Rows to hand to the engine: those in use, rounded up; at least one bucket."""
         return min(self.capacity, max(BUCKET, -(-self.used // BUCKET) * BUCKET))
+
+    def views(self) -> list[Array]:
+        """The layers' first `bucket` rows: the same arrays while that stays, so that an engine
+        need not bind them anew."""
+        rows = self.bucket
+        if not self._views or len(self._views[0]) != rows:
+            self._views = [layer[:rows] for layer in self.layers]
+        return self._views
 
 
 class TwoPartCache:
@@ -93,7 +102,7 @@ class TwoPartCache:
                 f"the cache's {name} is full",
                 expected=f"at most {part.capacity} rows (the bundle's limits.{name})",
                 found=f"{part.used} in use and {rows} more wanted",
-                fix=f"export the bundle with a larger --{name}-rows",
+                fix=f"export the bundle with a larger --{name}",
             )
         rows_of = slice(part.used, part.used + rows)
         shape = (rows, self.rollouts, *self._row)
@@ -114,21 +123,22 @@ class TwoPartCache:
     def keep(self, rollouts: NDArray[np.int64]) -> None:
         """Drop all other rollouts (a gather of the branches' rows in use)."""
         part = self.branches
-        for i, layer in enumerate(part.layers):
-            shape = (part.capacity, len(rollouts), *self._row)
+        shape = (part.capacity, len(rollouts), *self._row)
+        layers = []
+        for layer in part.layers:
             kept = layer[: part.used].take(rollouts, axis=1)
             # the freed memory stays at the array's end, so addresses don't move
-            part.layers[i] = layer.reshape(-1)[: int(np.prod(shape))].reshape(shape)
-            part.layers[i][: part.used] = kept
-        part.bias = np.ascontiguousarray(part.bias[rollouts])
+            layers.append(layer.reshape(-1)[: int(np.prod(shape))].reshape(shape))
+            layers[-1][: part.used] = kept
+        self.branches = Part(layers, np.ascontiguousarray(part.bias[rollouts]), part.used)
 
     def feeds(self) -> tuple[list[Array], NDArray[np.float32], list[Array], NDArray[np.float32]]:
         """Trunk layers [P, Hkv, D], trunk bias [P], branch layers [T, N, Hkv, D], bias [N, T]."""
         p, t = self.trunk.bucket, self.branches.bucket
         return (
-            [layer[:p] for layer in self.trunk.layers],
+            self.trunk.views(),
             self.trunk.bias[0, :p],
-            [layer[:t] for layer in self.branches.layers],
+            self.branches.views(),
             self.branches.bias[:, :t],
         )
 

@@ -50,13 +50,8 @@ class BlockDrafter:
     def observe(self, taps: Array, positions: Ints, holds: Bools) -> None:
         """Take the taps [N, S, K*d] of a target pass; `holds` [N, S] says which rows stand."""
         rows = np.argsort(~holds, axis=1, kind="stable")[:, : int(holds.sum(axis=1).max())]
-        self.pending.append(
-            (
-                np.take_along_axis(taps, rows[..., None], axis=1),
-                np.take_along_axis(positions, rows, axis=1),
-                np.take_along_axis(holds, rows, axis=1),
-            )
-        )
+        at = np.arange(len(rows))[:, None], rows
+        self.pending.append((taps[at], positions[at], holds[at]))
 
     def fork(self, n: int) -> None:
         self.cache.fork(n)

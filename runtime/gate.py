@@ -20,32 +20,46 @@ from runtime.tree import Nodes
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
-PRIOR_RATE, PRIOR_COUNT = 0.85, 8.0  # what is believed of a section before it was ever drafted
-MEMORY = 400.0  # value tokens after which old evidence fades
+PRIOR_RATE, PRIOR_COUNT = 0.85, 4.0  # what is believed of a place before it was ever drafted
+MEMORY = 50.0  # times a place was judged after which old evidence fades
+DRIFT = 0.01  # how far belief returns to the prior when a place is passed without a draft
 MARGIN = 1.03  # a draft must promise this much more per second, or noise decides
 NO_DRAFT = 0
+ROWS = 128  # of a pass, per rollout, that costs are tabulated for
+LENGTHS = 64  # cache lengths are rounded to this for the cost tables
 
 
 @dataclass
 class Evidence:
-    """Drafted value tokens of one section that were judged, and those that stood."""
+    """How often each place [L] of an output was judged when drafted, and how often it stood.
 
-    judged: float = PRIOR_COUNT
-    stood: float = PRIOR_COUNT * PRIOR_RATE
+    An output's places differ: a sign is easy, a last digit is hard. So each has a rate of its own.
+    """
+
+    judged: Floats
+    stood: Floats
+
+    @classmethod
+    def none(cls, places: int) -> Evidence:
+        judged = np.full(places, PRIOR_COUNT)
+        return cls(judged, judged * PRIOR_RATE)
 
     @property
-    def rate(self) -> float:
-        return min(self.stood / self.judged, 0.995)
+    def rates(self) -> Floats:
+        return self.stood / self.judged
 
-    def add(self, judged: float, stood: float) -> None:
-        fade = min(1.0, MEMORY / (self.judged + judged))
-        self.judged = self.judged * fade + judged
-        self.stood = self.stood * fade + stood
+    def add(self, stood: Ints, fell: Ints) -> None:
+        """Count places that stood and places that fell; one may be named several times."""
+        good = np.bincount(stood, minlength=len(self.stood))
+        all_ = good + np.bincount(fell, minlength=len(self.stood))
+        fade = np.minimum(1.0, MEMORY / (self.judged + all_))
+        self.judged = self.judged * fade + all_
+        self.stood = self.stood * fade + good
 
-    def forget(self) -> None:
-        """Drift back to the prior, so that a section judged badly once is tried again."""
-        self.judged += 0.002 * (PRIOR_COUNT - self.judged)
-        self.stood += 0.002 * (PRIOR_COUNT * PRIOR_RATE - self.stood)
+    def drift(self, places: Ints) -> None:
+        """Return towards the prior, so that what was judged badly once is tried again."""
+        for counts, prior in ((self.judged, PRIOR_COUNT), (self.stood, PRIOR_COUNT * PRIOR_RATE)):
+            counts[places] += DRIFT * (prior - counts[places])
 
 
 @dataclass
@@ -58,63 +72,69 @@ class Gate:
 
     curve: CostCurve
     widths: tuple[int, ...]
-    host: float = 3e-4
+    host: float = 5e-4
     evidence: dict[tuple[int, bool], Evidence] = field(default_factory=dict)
+    _tables: dict[tuple[int, int], tuple[Floats, Floats]] = field(default_factory=dict)
 
     def choose(self, rollouts: Rollouts, script: Script, until: int, sampled: bool) -> int:
         """The width with the most expected tokens a second, averaged over the rollouts."""
-        n = len(rollouts)
-        rates = np.asarray(
-            [self._evidence(i, sampled).rate for i in range(len(script.scaffold.sections))]
-        )
-        length = int(rollouts.start.max())
+        evidence = self._evidence(script, sampled)
+        target, drafted = self._seconds(len(rollouts), int(rollouts.start.max()))
         run = script.next_value[rollouts.start] - rollouts.start
-        plain_rows = np.asarray([float(run.max())])
-        plain = run.mean() / (self.curve.target_seconds(n, plain_rows, length)[0] + self.host)
-        tokens = self._expected(rollouts, script, until, rates)
-        rows = np.asarray(self.widths, np.float64)
-        seconds = self.curve.target_seconds(n, rows, length)
-        seconds = seconds + self.curve.draft_seconds(n, rows, length) + 2 * self.host
-        best = int((tokens / seconds).argmax())
-        if tokens[best] / seconds[best] > MARGIN * plain:
+        plain = run.mean() / (target[min(int(run.max()), ROWS)] + self.host)
+        promised = self._tokens(rollouts, script, until, evidence.rates) / drafted
+        best = int(promised.argmax())
+        if promised[best] > MARGIN * plain:
             return self.widths[best]
-        for section in np.unique(script.section_ahead(rollouts.start)):
-            self._evidence(int(section), sampled).forget()
+        evidence.drift(self._ahead(rollouts, script) - script.prompt)
         return NO_DRAFT
 
     def budget(self, nodes: Nodes, length: int) -> int:
         """How many of a tree's best nodes to verify: the best expected tokens a second.
 
         1 + Phi(n) tokens for the cost of n + 1 rows, Phi the nodes' cumulated probability; the
-        draft is already paid for.
+        draft is paid for as well.
         """
-        n = len(nodes.score)
+        n, most = nodes.score.shape
         expected = 1.0 + np.exp(nodes.score).mean(axis=0).cumsum()
-        rows = np.arange(2.0, expected.shape[0] + 2.0)
-        seconds = self.curve.target_seconds(n, rows, length) + self.host
+        target, drafted = self._seconds(n, length)
+        width = self.widths[-1]
+        paid = drafted[-1] - target[min(width, ROWS)]  # the draft's own share
+        seconds = target[np.minimum(np.arange(2, most + 2), ROWS)] + paid
         return int((expected / seconds).argmax()) + 1
 
     def observe(self, script: Script, block: Block, accepted: Accepted, sampled: bool) -> None:
         """Learn from a round: the value tokens that stood, and those at which it ended."""
-        sections = len(script.scaffold.sections)
-        stood = block.drafted & accepted.holds
-        all_stood = np.bincount(script.section[block.positions[stood]], minlength=sections)
+        stood = block.positions[block.drafted & accepted.holds]
         length = accepted.length
         ended = block.positions[:, 0] + length + 1
         fell = ended[(length < block.limit) & ~script.fixed[ended]]
-        all_fell = np.bincount(script.section[fell], minlength=sections)
-        for i in np.flatnonzero(all_stood + all_fell):
-            evidence = self._evidence(int(i), sampled)
-            evidence.add(float(all_stood[i] + all_fell[i]), float(all_stood[i]))
+        self._evidence(script, sampled).add(stood - script.prompt, fell - script.prompt)
 
-    def _evidence(self, section: int, sampled: bool) -> Evidence:
-        return self.evidence.setdefault((section, sampled), Evidence())
-
-    def _expected(self, rollouts: Rollouts, script: Script, until: int, rates: Floats) -> Floats:
+    def _tokens(self, rollouts: Rollouts, script: Script, until: int, rates: Floats) -> Floats:
         """[widths] tokens a round commits, the target's own included, averaged over rollouts."""
+        places = self._ahead(rollouts, script)
+        survives = np.where(script.fixed[places], 1.0, rates[places - script.prompt])
+        survives *= rollouts.start[:, None] + np.arange(1, max(self.widths)) <= until - 2
+        tokens = 1.0 + survives.cumprod(axis=1).cumsum(axis=1).mean(axis=0)
+        return np.asarray(tokens[np.asarray(self.widths) - 2])
+
+    def _ahead(self, rollouts: Rollouts, script: Script) -> Ints:
+        """[N, widest - 1] positions that a block would draft, up to the end."""
         ahead = rollouts.start[:, None] + np.arange(1, max(self.widths))
-        real = ahead <= until - 2
-        at = np.minimum(ahead, len(script) - 1)
-        survives = np.where(script.fixed[at], 1.0, rates[script.section[at]]) * real
-        expected = 1.0 + survives.cumprod(axis=1).cumsum(axis=1).mean(axis=0)
-        return np.asarray(expected[np.asarray(self.widths) - 2])
+        return np.asarray(np.minimum(ahead, len(script) - 1))
+
+    def _evidence(self, script: Script, sampled: bool) -> Evidence:
+        places = len(script.scaffold)
+        return self.evidence.setdefault((places, sampled), Evidence.none(places))
+
+    def _seconds(self, n: int, length: int) -> tuple[Floats, Floats]:
+        """s of a target pass by rows [0..ROWS], and of a whole drafted round for each width."""
+        key = (n, length // LENGTHS)
+        if key not in self._tables:
+            rows = np.arange(ROWS + 1.0)
+            target = self.curve.target_seconds(n, rows, length)
+            widths = np.asarray(self.widths, np.float64)
+            draft = self.curve.draft_seconds(n, widths, length)
+            self._tables[key] = target, target[np.asarray(self.widths)] + draft + 2 * self.host
+        return self._tables[key]

@@ -159,3 +159,13 @@ class Graphs:
                     found=f"{list(spec.shape)}" if spec else "no such output",
                     fix="slipstream export TARGET --draft DRAFTER -o BUNDLE",
                 )
+        known = {(graph, output) for graph, output, _ in wanted}
+        for graph, engine in self._engines.items():
+            presents = [name for name in engine.outputs if name.startswith("present.")]
+            if more := [name for name in presents if (graph, name) not in known]:
+                raise EngineError(
+                    f"{bundle.graph_path(graph)} does not fit {bundle.folder / 'bundle.json'}",
+                    expected=f"{len(presents) - len(more)} outputs present.*, two a layer",
+                    found=f"{len(presents)}",
+                    fix="slipstream export TARGET --draft DRAFTER -o BUNDLE",
+                )

@@ -30,7 +30,8 @@ def top_two_gap(
     """
     tokens = np.concatenate([prompt, output[:index]])
     limits = graphs.manifest.limits
-    cache = TwoPartCache(graphs.manifest.target, limits.trunk, limits.branch)
+    trunk = max(limits.trunk, len(tokens))  # a frame with rollouts has rows in its branches too
+    cache = TwoPartCache(graphs.manifest.target, trunk, limits.branch)
     positions = np.arange(len(tokens))[None]
     embeddings = graphs.embed(tokens[None])
     hidden, _ = graphs.target(embeddings, positions, causal(len(tokens)), cache)

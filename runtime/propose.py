@@ -59,7 +59,7 @@ def known_block(rollouts: Rollouts, script: Script, width: int, until: int) -> B
     limit = np.clip(until - 2 - rollouts.start, 0, width - 1)
     offsets = np.arange(int(limit.max()) + 1)
     positions = rollouts.start[:, None] + np.minimum(offsets, limit[:, None])
-    tokens = np.take_along_axis(rollouts.tokens, positions, axis=1)
+    tokens = rollouts.tokens[np.arange(len(rollouts))[:, None], positions]
     real = offsets <= limit[:, None]
     drafted = real & ~script.fixed[positions]
     drafted[:, 0] = False

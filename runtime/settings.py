@@ -18,6 +18,7 @@ RULES: dict[str, tuple[Accept, ...]] = {
     "ddtree": ("coupled", "rrs-wor", "traversal"),
     "spectr": ("k-seq", "rrs"),
 }
+COLDEST = 1e-6  # below it logits overflow
 DRAFTING = ("dflash", "ddtree", "spectr")
 
 
@@ -33,8 +34,8 @@ class Sampling:
     top_p: float = 1.0
 
     def __post_init__(self) -> None:
-        if not 0.0 <= self.temperature < float("inf"):
-            raise _bad("temperature", "a number of at least 0", self.temperature)
+        if self.temperature != 0.0 and not COLDEST <= self.temperature < float("inf"):
+            raise _bad("temperature", f"0 (greedy) or at least {COLDEST:g}", self.temperature)
         if self.top_k < 0:
             raise _bad("top_k", "0 (off) or a positive number", self.top_k)
         if not 0.0 < self.top_p <= 1.0:
@@ -87,8 +88,8 @@ class DecodeSettings:
             raise _bad("nodes", "1 to 1024", self.nodes)
         if not 1 <= self.paths <= 64:
             raise _bad("paths", "1 to 64", self.paths)
-        if self.seed < 0 or self.frame < 0:
-            raise _bad("seed and frame", "at least 0", (self.seed, self.frame))
+        if not (0 <= self.seed < 1 << 64 and 0 <= self.frame < 1 << 32):
+            raise _bad("seed and frame", "at least 0, below 2^64 and 2^32", (self.seed, self.frame))
 
     @property
     def rule(self) -> Accept:

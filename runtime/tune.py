@@ -19,6 +19,7 @@ from runtime.files import write_atomic
 from runtime.graphs import Graphs
 
 REPEATS = 9
+MOST_THREADS = 256  # they wait busily: thousands would take the machine down
 
 
 @dataclass(frozen=True)
@@ -27,6 +28,21 @@ class Threading:
 
     threads: int
     spinning: bool = True
+
+
+def check_threads(threads: int | None) -> None:
+    """Insist on a number of threads that an engine may be given; None stands for the measured one.
+
+    Raises:
+        SlipstreamError: it is below 1 or above MOST_THREADS.
+    """
+    if threads is not None and not 1 <= threads <= MOST_THREADS:
+        raise SlipstreamError(
+            "threads is out of range",
+            expected=f"1 to {MOST_THREADS}",
+            found=str(threads),
+            fix="leave --threads out to have it measured",
+        )
 
 
 def candidates(cores: int) -> list[Threading]:

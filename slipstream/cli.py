@@ -7,7 +7,7 @@ import sys
 from enum import Enum
 from pathlib import Path
 from types import FrameType
-from typing import Annotated, Optional
+from typing import Annotated, NoReturn, Optional
 
 import typer
 
@@ -239,8 +239,31 @@ def main() -> None:
     try:
         app()
     except SlipstreamError as error:
-        sys.stderr.write(f"slipstream: {error}\n")
-        sys.exit(error.exit_code)
+        _leave(error)
+    except OSError as error:
+        # what no part foresaw, such as a name that is too long or a terminal that went away
+        _leave(
+            SlipstreamError(
+                f"{str(error.filename or 'a file')[:120]} can't be used",
+                expected="a path that this user may use, and free space",
+                found=error.strerror or str(error),
+                fix="check the paths of the command",
+            )
+        )
+    except MemoryError as error:
+        _leave(
+            SlipstreamError(
+                "the memory does not suffice",
+                expected="a bundle and a drive that fit this machine",
+                found=str(error),
+                fix="lower limits when exporting: see `slipstream export --help`",
+            )
+        )
+
+
+def _leave(error: SlipstreamError) -> NoReturn:
+    sys.stderr.write(f"slipstream: {error}\n")
+    sys.exit(error.exit_code)
 
 
 def _stop(number: int, frame: FrameType | None) -> None:

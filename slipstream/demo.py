@@ -20,7 +20,8 @@ from planners.plan import Aggregate
 from planners.planner import Planner
 from runtime.errors import SlipstreamError
 from runtime.settings import DecodeSettings, Method, Sampling
-from slipstream.commands.run import SAMPLED, check_threads
+from runtime.tune import check_threads
+from slipstream.commands.run import SAMPLED
 from slipstream.commands.session import decoder_name, replay_and_report
 
 DRIVE = "kitti-00"

@@ -170,6 +170,7 @@ class Workshop:
         write_card(
             self.out / "README.md",
             figures,
+            {**_last_line(self.out, "target"), **_last_line(self.out, "drafter")},
             self.how_target,
             self.how_responses,
             self.how_drafter,
@@ -190,6 +191,13 @@ class Workshop:
 
 def _shortened(schedule: Schedule, effort: float) -> Schedule:
     return replace(schedule, steps=max(1, round(schedule.steps * effort)))
+
+
+def _last_line(out: Path, run: str) -> dict[str, float]:
+    """The figures that a training logged last."""
+    log = (out / "runs" / run / "log.jsonl").read_text("utf-8")
+    last: dict[str, float] = json.loads(log.splitlines()[-1])
+    return last
 
 
 def drafter_config(mask_token: int) -> DFlashConfig:

@@ -65,6 +65,7 @@ def read_comma2k19(
     positions = _rows(read_array(pose / "frame_positions", 3), stamps, pose / "frame_positions")
     velocities = _rows(read_array(pose / "frame_velocities", 3), stamps, pose / "frame_velocities")
     turns = _rows(read_array(pose / "frame_orientations", 4), stamps, pose / "frame_orientations")
+    _check_quaternions(pose / "frame_orientations", turns)
     known = np.isfinite(positions).all(axis=1)
     origin = positions[np.argmax(known)]
     latitude, longitude, _ = geodetic_from_ecef(origin)
@@ -110,6 +111,18 @@ def _rows(values: Floats, times: Floats, path: Path) -> Floats:
             fix="fetch the segment again",
         )
     return values
+
+
+def _check_quaternions(path: Path, turns: Floats) -> None:
+    bad = np.abs(np.linalg.norm(turns, axis=1) - 1.0) > 0.01  # NaN is an unknown pose
+    if bad.any():
+        row = int(np.argmax(bad))
+        raise SlipstreamError(
+            f"{path} row {row + 1} is not an orientation",
+            expected="a unit quaternion",
+            found=str(turns[row]),
+            fix="fetch the segment again",
+        )
 
 
 def _mounting_angle(times: Floats, velocity: Floats, headings: Floats) -> float:

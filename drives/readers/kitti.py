@@ -23,6 +23,7 @@ FRAME_PERIOD = 0.1037  # s, where no times are stored
 # of the vehicle. Side slip in the recorded turns agrees (1.03 to 1.05 m).
 LEVER_ARM = 1.03
 LICENCE = "CC BY-NC-SA 3.0 (non-commercial; not redistributed with slipstream)"
+_NO_ROTATION = 0.01  # from the identity, of a matrix times its transpose
 _SPEED_SPAN = 0.5  # s of poses behind a speed
 
 
@@ -45,7 +46,9 @@ def read_kitti(
         SlipstreamError: an unreadable file, a bad row, or times that don't fit.
     """
     poses = read_table(path, 12).reshape(-1, 3, 4)
+    poses[~np.isfinite(poses).all(axis=(1, 2))] = np.nan
     stamps, clock = _times(path, times, len(poses))
+    _check_rotations(path, poses[:, :, :3])
     forward = poses[:, :, :3] @ CAMERA_FORWARD @ EGO_FROM_CAMERA.T
     positions = poses[:, :, 3] @ EGO_FROM_CAMERA.T
     headings = headings_of(forward)
@@ -67,6 +70,21 @@ def read_kitti(
         speeds=np.where(known, speeds, np.nan),
         clock_start=float(stamps[0]),
     )
+
+
+def _check_rotations(path: Path, rotations: Floats) -> None:
+    """A file of other numbers must not be taken for poses."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        error = np.abs(rotations @ rotations.transpose(0, 2, 1) - np.eye(3)).max(axis=(1, 2))
+    bad = ~(error < _NO_ROTATION) & np.isfinite(rotations).all(axis=(1, 2))
+    if bad.any():
+        row = int(np.argmax(bad))
+        raise SlipstreamError(
+            f"{path} row {row + 1} is not a pose",
+            expected="the upper 3x4 of world-from-camera, whose first 3x3 is a rotation",
+            found=f"axes {np.array2string(rotations[row], precision=3).replace(chr(10), '')}",
+            fix="convert the poses to KITTI's odometry format, or remove the row",
+        )
 
 
 def _times(path: Path, given: Path | None, count: int) -> tuple[Floats, str]:

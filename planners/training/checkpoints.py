@@ -66,7 +66,7 @@ def load_state(
             found=str(error),
             fix=f"remove {folder} and train from the start",
         ) from error
-    if state["settings"] != settings:
+    if state["settings"] != json.loads(json.dumps(settings)):  # tuples come back as lists
         raise SlipstreamError(
             f"{folder} was trained with other settings",
             expected=json.dumps(settings, sort_keys=True),

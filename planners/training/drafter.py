@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import numpy as np
@@ -110,6 +110,7 @@ def train_drafter(
         settings.schedule,
         folder,
         seed=settings.seed,
+        settings=asdict(settings),
         evaluate=evaluate,
         every=every,
         until=until,

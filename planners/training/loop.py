@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +25,7 @@ def train(
     folder: Path,
     *,
     seed: int,
+    settings: dict[str, Any],
     evaluate: Evaluate | None = None,
     every: int = 500,
     until: int | None = None,
@@ -39,6 +39,8 @@ def train(
     Args:
         loss_of_step: makes the step's batch and returns its loss and figures to log.
         folder: gets `log.jsonl` and `state/`; a run found there is continued.
+        settings: everything the result depends on besides the data; a run found in `folder` with
+            other settings is refused.
         evaluate: figures of the averaged weights, logged every `every` steps and at the end.
         until: stop before this step (the schedule is unchanged); None runs to the end.
         bf16: autocast matrix products; weights, moments and norms stay fp32.
@@ -46,7 +48,6 @@ def train(
     Returns:
         The last evaluation's figures.
     """
-    settings: dict[str, Any] = {"seed": seed, "schedule": asdict(schedule)}
     optimizer, average = adamw(module, schedule), Average(module, schedule.average)
     state = folder / "state"
     folder.mkdir(parents=True, exist_ok=True)

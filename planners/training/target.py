@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
@@ -131,6 +131,7 @@ def train_target(
         settings.schedule,
         folder,
         seed=settings.seed,
+        settings=asdict(settings),
         evaluate=evaluate,
         every=every,
         until=until,

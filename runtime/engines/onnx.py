@@ -127,7 +127,9 @@ class OnnxEngine:
                 f"strides {array.strides}, writable {array.flags.writeable}",
             )
         self._bound.pop(name, None)
-        self._binding.bind_output(name, "cpu", 0, spec.dtype, shape, array.ctypes.data)
+        self._binding.bind_output(
+            name, "cpu", 0, spec.dtype, shape, array.__array_interface__["data"][0]
+        )
         self._bound[name] = array
 
     def _lay_out(self, shapes: tuple[Shape, ...]) -> _Layout:

@@ -48,7 +48,7 @@ def _limits(limits: tuple[int, int, int, int]) -> Limits:
         option = str(first["loc"][0]).replace("_", "-")
         raise SlipstreamError(
             f"--{option} is out of range",
-            expected="at least 1",
+            expected=first["msg"],
             found=str(first["input"]),
             fix="see `slipstream export --help`",
         ) from error

@@ -13,8 +13,8 @@ from drives.report import check_output
 from drives.selection import Selection
 from drives.windows import windows
 from planners.plan import Aggregate
-from runtime.errors import SlipstreamError
 from runtime.settings import DRAFTING, Accept, DecodeSettings, Method, Sampling
+from runtime.tune import check_threads as check_threads
 
 SAMPLED = 0.5  # temperature of several rollouts; at 0 they would all be the same
 DEFAULT = ("ar", "ar-scaffold", "dflash")
@@ -99,13 +99,3 @@ def settings_for(request: Request, decoder: str) -> DecodeSettings:
         sampling=Sampling(temperature, request.top_k, request.top_p),
         seed=request.seed,
     )
-
-
-def check_threads(threads: int | None) -> None:
-    if threads is not None and threads < 1:
-        raise SlipstreamError(
-            "--threads is out of range",
-            expected="at least 1",
-            found=str(threads),
-            fix="leave it out to have it measured",
-        )

@@ -10,7 +10,7 @@ import pytest
 
 from runtime.accept import Accepted
 from runtime.costs import CostCurve, load_or_measure
-from runtime.gate import MEMORY, NO_DRAFT, Evidence, Gate
+from runtime.gate import MEMORY, NO_DRAFT, PRIOR_RATE, Evidence, Gate
 from runtime.propose import Block
 from runtime.script import Rollouts, Script
 from runtime.tree import Nodes
@@ -139,15 +139,20 @@ def test_the_block_narrows_as_rows_grow_dearer() -> None:
 def test_expected_tokens_are_a_sum_of_products() -> None:
     """1 + r + r^2 + ... over values; fixed tokens survive for certain; nothing behind the end."""
     gate = Gate(curve_of(1e-3, 0.0, 1e-3), WIDTHS)
-    rates = np.asarray([0.5, 0.8])
-    free = gate._expected(rollouts_at(4), SCRIPT, len(SCRIPT), rates)
-    assert np.allclose(free, [sum(0.8**i for i in range(w)) for w in WIDTHS])
-    mixed = gate._expected(rollouts_at(4), MIXED, len(MIXED), rates)  # then 1 1 ? 1 1 ? ...
-    assert np.allclose(mixed, [2, 3.8, 1 + 2 + 3 * 0.8 + 2 * 0.64])
-    last = gate._expected(rollouts_at(len(SCRIPT) - 3), SCRIPT, len(SCRIPT), rates)
-    assert np.allclose(last, 1.8)
-    both = gate._expected(rollouts_at(4, len(SCRIPT) - 3), SCRIPT, len(SCRIPT), rates)
-    assert np.allclose(both, (free + last) / 2)
+
+    def tokens(script: Script, *starts: int) -> list[float]:
+        section = script.section[script.prompt :]
+        rates = np.where(section == 0, 0.5, 0.8)
+        return gate._tokens(rollouts_at(*starts), script, len(script), rates).tolist()
+
+    free = tokens(SCRIPT, 4)
+    assert free == pytest.approx([sum(0.8**i for i in range(w)) for w in WIDTHS])
+    # then 1 1 ? 1 1 ? ...
+    assert tokens(MIXED, 4) == pytest.approx([2, 3.8, 1 + 2 + 3 * 0.8 + 2 * 0.64])
+    last = tokens(SCRIPT, len(SCRIPT) - 3)
+    assert last == pytest.approx([1.8] * len(WIDTHS))
+    both = tokens(SCRIPT, 4, len(SCRIPT) - 3)
+    assert both == pytest.approx([(a + b) / 2 for a, b in zip(free, last, strict=True)])
 
 
 # What it learns.
@@ -182,7 +187,8 @@ def test_a_bad_drafter_is_found_out_and_tried_again_later() -> None:
 
 def test_a_good_drafter_earns_wider_blocks() -> None:
     gate = Gate(curve_of(4e-3, 3e-4, draft=1e-3), WIDTHS)
-    gate.evidence[1, False] = Evidence(judged=40.0, stood=22.0)
+    places = len(SCRIPT.scaffold)
+    gate.evidence[places, False] = Evidence(np.full(places, 40.0), np.full(places, 22.0))
     before = gate.choose(rollouts_at(4), SCRIPT, len(SCRIPT), False)
     for _ in range(60):
         gate.observe(SCRIPT, *round_of(7), sampled=False)
@@ -193,23 +199,28 @@ def test_a_good_drafter_earns_wider_blocks() -> None:
 def test_only_judged_drafts_are_evidence(stands) -> None:
     """Those that stood, and the one that fell; never those behind it."""
     gate = Gate(curve_of(1e-3, 0.0, 1e-3), WIDTHS)
-    prior = Evidence()
+    places = len(SCRIPT.scaffold)
+    prior = Evidence.none(places)
     gate.observe(SCRIPT, *round_of(stands), sampled=False)
-    evidence = gate.evidence[1, False]
-    assert evidence.stood - prior.stood == pytest.approx(stands)
-    assert evidence.judged - prior.judged == pytest.approx(stands + (stands < 7))
-    assert set(gate.evidence) == {(1, False)}
+    (key,) = gate.evidence
+    assert key == (places, False)
+    first = 5 - SCRIPT.prompt  # the block's anchor is at 4
+    judged = gate.evidence[key].judged - prior.judged
+    stood = gate.evidence[key].stood - prior.stood
+    assert np.flatnonzero(stood).tolist() == list(range(first, first + stands))
+    assert np.flatnonzero(judged).tolist() == list(range(first, first + stands + (stands < 7)))
 
 
 def test_old_evidence_fades() -> None:
-    evidence = Evidence()
+    evidence = Evidence.none(2)
     for _ in range(1000):
-        evidence.add(5, 5)
-    assert evidence.judged <= MEMORY + 5
-    assert 0.98 < evidence.rate < 1.0
+        evidence.add(stood=np.asarray([0]), fell=np.zeros(0, np.int64))
+    assert evidence.judged[0] <= MEMORY + 1
+    assert 0.97 < evidence.rates[0] < 1.0
+    assert evidence.rates[1] == pytest.approx(PRIOR_RATE)
     for _ in range(600):
-        evidence.add(5, 1)
-    assert evidence.rate == pytest.approx(0.2, abs=0.02)
+        evidence.add(stood=np.asarray([0]), fell=np.asarray([0, 0, 0, 0]))
+    assert evidence.rates[0] == pytest.approx(0.2, abs=0.02)
 
 
 # The size of a tree.

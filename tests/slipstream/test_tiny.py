@@ -53,7 +53,9 @@ def test_the_drafter_fits_the_target() -> None:
 
 
 def test_the_card_holds_the_figures_and_the_licences() -> None:
-    text = card({"KITTI 00, held out": FIGURES}, TARGET, RESPONSES, DRAFTER)
+    text = card(
+        {"KITTI 00, held out": FIGURES}, {"nats": 0.3, "hit": 0.85}, TARGET, RESPONSES, DRAFTER
+    )
     assert (
         "| KITTI 00, held out | 12 | 3.25 | 4.90 | 4.60 | 4.80 | 4.50 | 100.0% | 7.12 | 5.50 |"
         in text

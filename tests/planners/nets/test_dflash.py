@@ -42,13 +42,14 @@ def lay_out(
 
 def run(drafter: DFlash, target: Qwen3ForCausalLM, blocks: Blocks, taps: Tensor) -> Tensor:
     with torch.no_grad():
-        return drafter(
+        hidden: Tensor = drafter(
             target.model.embed_tokens(blocks.tokens),
             blocks.positions,
             taps,
             torch.arange(taps.shape[1]).expand(taps.shape[:2]),
             blocks.mask,
         )
+    return hidden
 
 
 def taps_of(target: Qwen3ForCausalLM, tokens: Tensor) -> Tensor:
@@ -65,7 +66,7 @@ def test_a_training_block_equals_the_decoding_block(
     taps = taps_of(target, tokens)
     anchors = [[5, 11, 20], [7, 8, 17]]
     blocks = lay_out(tokens, is_value, anchors, [[8, width, 8], [width, 8, 8]])
-    trained = run(drafter, target, blocks, taps).unflatten(1, (3, 8))
+    trained = run(drafter, target, blocks, taps).view(2, 3, 8, -1)
     for row, which in ((0, 1), (1, 0)):
         at = anchors[row][which]
         block = tokens[row, at : at + width].clone()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
@@ -41,7 +42,17 @@ def run(folder: Path, until: int | None = None, schedule: Schedule = SCHEDULE) -
         loss = (module(x) - x.flip(-1)).square().mean()
         return loss, {"loss": loss.item()}
 
-    train(module, loss_of_step, schedule, folder, seed=3, every=3, until=until, bf16=False)
+    train(
+        module,
+        loss_of_step,
+        schedule,
+        folder,
+        seed=3,
+        settings=asdict(schedule),
+        every=3,
+        until=until,
+        bf16=False,
+    )
     return module
 
 

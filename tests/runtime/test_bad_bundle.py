@@ -1,0 +1,97 @@
+"""Bundles that were damaged or made up: each is one error, before a graph is loaded."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from runtime.bundle import Bundle
+from runtime.errors import BundleError
+
+GRAPHS = ("embed", "target", "draft", "head")
+Edit = Callable[[dict[str, Any]], object]
+
+
+def write(folder: Path, edit: Edit = lambda manifest: None) -> Path:
+    """A bundle whose files are there and fit their hashes, with an edited manifest."""
+    for name in (*(f"{graph}.onnx" for graph in GRAPHS), "tokenizer.json"):
+        (folder / name).write_bytes(b"x")
+    digest = hashlib.sha256(b"x").hexdigest()
+    dims = {"layers": 5, "heads": 4, "kv_heads": 2, "head_dim": 64}
+    manifest: dict[str, Any] = {
+        "version": 1,
+        "name": "made up",
+        "target": {**dims, "width": 320, "vocab": 512, "taps": [1, 3]},
+        "draft": {**dims, "block": 16, "mask_token": 2},
+        "graphs": {name: {"file": f"{name}.onnx", "sha256": digest} for name in GRAPHS},
+        "head_top_k": 512,
+        "files": {"tokenizer.json": digest},
+        "mask_token": 2,
+        "null_token": 1,
+        "eos_token": 0,
+        "limits": {"trunk": 64, "branch": 64, "rollouts": 8, "max_position": 128},
+        "provenance": {"target": "none"},
+    }
+    edit(manifest)
+    (folder / "bundle.json").write_text(json.dumps(manifest))
+    return folder
+
+
+def test_the_unedited_bundle_opens(tmp_path: Path) -> None:
+    assert Bundle.open(write(tmp_path)).manifest.name == "made up"
+
+
+@pytest.mark.parametrize(
+    ("edit", "says"),
+    [
+        (lambda m: m["target"].update(layers=10**30), "target.layers"),
+        (lambda m: m["target"].update(layers=5.0), "target.layers"),
+        (lambda m: m["target"].update(layers="5"), "target.layers"),
+        (lambda m: m["target"].update(vocab=10**12), "target.vocab"),
+        (lambda m: m["target"].update(taps=[1, 99]), "layers 0..4"),
+        (lambda m: m["target"].update(taps=[-1, 3]), "layers 0..4"),
+        (lambda m: m["draft"].update(block=10**6), "draft.block"),
+        (lambda m: m["draft"].update(block=1), "draft.block"),
+        (lambda m: m["draft"].update(mask_token=512), "draft.mask_token 512"),
+        (lambda m: m.update(mask_token=99999), "mask_token 99999"),
+        (lambda m: m.update(eos_token=-1), "eos_token"),
+        (lambda m: m.update(head_top_k=513), "head_top_k 513"),
+        (lambda m: m["limits"].update(trunk=10**12), "limits.trunk"),
+        (lambda m: m["limits"].update(branch=10**12), "limits.branch"),
+        (lambda m: m["limits"].update(rollouts=10**9), "limits.rollouts"),
+        (lambda m: m["graphs"]["embed"].update(file="../embed.onnx"), "graphs.embed.file"),
+        (lambda m: m["graphs"]["embed"].update(file="/etc/passwd"), "graphs.embed.file"),
+        (lambda m: m["graphs"]["embed"].update(file="a\0b"), "graphs.embed.file"),
+        (lambda m: m["graphs"]["embed"].update(file="a" * 5000), "graphs.embed.file"),
+        (lambda m: m.update(tokenizer=""), "tokenizer"),
+        (lambda m: m.update(language=""), "language"),
+        (lambda m: m.update(name="\ud800"), "can't be read"),
+    ],
+)
+def test_a_made_up_manifest_is_refused(edit: Edit, says: str, tmp_path: Path) -> None:
+    with pytest.raises(BundleError) as caught:
+        Bundle.open(write(tmp_path, edit))
+    assert says in str(caught.value)
+    assert caught.value.expected
+    assert caught.value.fix
+
+
+@pytest.mark.parametrize("text", [b"[" * 200_000, b"\xff\xfe", b'{"version": ' + b"1" * 5000])
+def test_junk_is_refused(text: bytes, tmp_path: Path) -> None:
+    write(tmp_path).joinpath("bundle.json").write_bytes(text)
+    with pytest.raises(BundleError, match=r"bundle\.json"):
+        Bundle.open(tmp_path)
+
+
+@pytest.mark.parametrize("leads_to", ["embed.onnx", "/dev/null", "nowhere"])
+def test_a_link_that_leads_astray_is_refused(leads_to: str, tmp_path: Path) -> None:
+    path = write(tmp_path) / "embed.onnx"
+    path.unlink()
+    path.symlink_to(leads_to)
+    with pytest.raises(BundleError, match=r"embed\.onnx"):
+        Bundle.open(tmp_path)
