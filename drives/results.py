@@ -145,7 +145,7 @@ class Decoder(Strict):
     name: str = Field(description="Unique in the report.")
     settings: Settings
     reference: str = Field(
-        description="The decoder it is compared with: `ar` with the same rollouts and sampling, "
+        description="The decoder it is compared with: ar with the same rollouts and sampling, "
         "or else the first decoder that shares them."
     )
     latency_ms: Latency
@@ -192,8 +192,8 @@ class Decoder(Strict):
     rollout_ade_5s: dict[str, Figure] = Field(
         description="ADE@5s of the same frames, m, read in different ways. greedy: the plan of the "
         "decoder that ran at temperature 0, if one did. mean: of the mean trajectory. medoid: of "
-        "the rollout nearest to the others. mean_of_ade: the average of the rollouts' own ADEs. "
-        "min_ade: the best rollout's, chosen with the truth in hand: an oracle."
+        "the rollout nearest to the others. mean of ADE: the average of the rollouts' own ADEs. "
+        "minADE: the best rollout's, chosen with the truth in hand: an oracle."
     )
     versus_reference: Paired
     versus_kinematic: dict[str, Paired] = Field(description="Baseline name -> paired difference.")

@@ -56,6 +56,9 @@ class WindowSet:
     windows: tuple[Window, ...]
     skipped: Counter[str]
 
+    def __repr__(self) -> str:
+        return f"WindowSet({len(self)} windows, skipped={dict(self.skipped)})"
+
     def __len__(self) -> int:
         return len(self.windows)
 

@@ -215,7 +215,7 @@ def _parity(
             "the graphs can't be checked against torch",
             expected="torch and transformers",
             found=str(error),
-            fix="pip install 'slipstream[train]', or pass --no-parity to export unchecked",
+            fix="pip install '.[train]' in slipstream's folder, or pass --no-parity",
         ) from error
     paths = {name: folder / graph.file for name, graph in graphs.items()}
     return check_parity(target, drafter, paths, limits.max_position)

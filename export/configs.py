@@ -138,7 +138,7 @@ def _check_architecture(checkpoint: Checkpoint, wanted: str) -> None:
             f"{checkpoint.folder / 'config.json'}: unknown architecture",
             expected=f'"architectures": ["{wanted}"]',
             found=str(found),
-            fix="slipstream exports Qwen3 targets and DFlash drafters; see `slipstream export -h`",
+            fix="slipstream exports a Qwen3 target and a DFlash drafter (--draft)",
         )
 
 

@@ -15,6 +15,7 @@ Floats = NDArray[np.float64]
 RATE_HZ = 4.0
 PAST_STATES = 16  # t - 3.75 s .. t
 FUTURE_STATES = 20  # t + 0.25 s .. t + 5 s
+_OFF_FRAME = 0.05  # m and rad; more means that the states are in another frame
 
 
 class Intent(IntEnum):
@@ -58,13 +59,35 @@ class Observation:
             shape = (PAST_STATES, 2) if name == "positions" else (PAST_STATES,)
             values = getattr(self, name)
             if not isinstance(values, np.ndarray) or values.shape != shape:
-                raise _bad(name, f"an array of shape {list(shape)}", str(np.shape(values)))
+                raise _bad(name, f"a numpy array of shape {list(shape)}", _described(values))
             if values.dtype.kind not in "fiu" or not np.isfinite(values).all():
-                raise _bad(name, "finite numbers", np.array2string(values, precision=2))
+                found = np.array2string(values, precision=2, separator=",", threshold=8)
+                raise _bad(name, "finite numbers", " ".join(found.split())[:200])
         if self.intent not in tuple(Intent):
             raise _bad("intent", "an Intent", repr(self.intent))
         if not isinstance(self.frame, int | np.integer) or self.frame < 0:
             raise _bad("frame", "a whole number of at least 0", repr(self.frame))
+
+    def check_frame(self) -> None:
+        """Refuse a history that is in another frame than that of its last state.
+
+        Raises:
+            SlipstreamError: the last state is not at (0, 0) with heading 0.
+        """
+        x, y, heading = *self.positions[-1], self.headings[-1]
+        if max(abs(x), abs(y), abs(heading)) > _OFF_FRAME:
+            raise SlipstreamError(
+                "the observation is not in the ego frame of its last state",
+                expected="the last state at (0, 0) m with heading 0, the newest state last",
+                found=f"({x:.2f}, {y:.2f}) m, heading {heading:.2f} rad",
+                fix="move and turn all states into the frame of the last one",
+            )
+
+
+def _described(values: object) -> str:
+    if isinstance(values, np.ndarray):
+        return f"shape {list(values.shape)}"
+    return f"a {type(values).__name__}"
 
 
 def _bad(name: str, expected: str, found: str) -> SlipstreamError:

@@ -97,7 +97,12 @@ class Planner:
         Args:
             settings: how to decode; its frame is replaced by the observation's.
             rule: how the rollouts become one trajectory.
+
+        Raises:
+            SlipstreamError: an observation in another frame than that of its last state, more
+                rollouts than the bundle was made for, or settings that it can't run.
         """
+        observation.check_frame()
         began = time.perf_counter()
         settings = replace(settings or DecodeSettings(), frame=observation.frame)
         prompt = np.asarray(self.tokenizer.encode(prompt_text(observation)), np.int64)

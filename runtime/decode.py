@@ -30,7 +30,7 @@ from runtime.tree import causal, tree_bias
 Array = NDArray[Any]
 Ints = NDArray[np.int64]
 
-WIDTHS = (4, 6, 8, 12, 16)  # blocks the gate may choose from, up to the drafter's own width
+NARROWEST = 4  # half a block is worth offering to the gate from this width on
 # sees the end of a round: the rollouts, the target's cache, and the drafter's
 Observer = Callable[[Rollouts, TwoPartCache, "TwoPartCache | None"], None]
 
@@ -63,8 +63,9 @@ class Decoder:
         if manifest.draft:
             self.draft_cache = TwoPartCache(manifest.draft, limits.trunk, limits.branch)
             if curve:
-                widths = tuple(w for w in WIDTHS if w <= manifest.draft.block)
-                self.gate = Gate(curve, widths or (manifest.draft.block,))
+                block = manifest.draft.block
+                half = (block // 2,) if block // 2 >= NARROWEST else ()
+                self.gate = Gate(curve, (*half, block))
 
     def decode(
         self, prompt: Ints, scaffold: Scaffold, settings: DecodeSettings, fork_at: str | None

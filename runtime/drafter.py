@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from runtime.cache import MASKED, TwoPartCache
+from runtime.gate import Width
 from runtime.graphs import Graphs
 from runtime.propose import Block, known_block
 from runtime.sampling import restrict
@@ -49,7 +50,11 @@ class BlockDrafter:
 
     def observe(self, taps: Array, positions: Ints, holds: Bools) -> None:
         """Take the taps [N, S, K*d] of a target pass; `holds` [N, S] says which rows stand."""
-        rows = np.argsort(~holds, axis=1, kind="stable")[:, : int(holds.sum(axis=1).max())]
+        most = int(holds.sum(axis=1).max())
+        if holds[:, :most].sum() == holds.sum():  # a chain: no gaps
+            self.pending.append((taps[:, :most].copy(), positions[:, :most], holds[:, :most]))
+            return
+        rows = np.argsort(~holds, axis=1, kind="stable")[:, :most]
         at = np.arange(len(rows))[:, None], rows
         self.pending.append((taps[at], positions[at], holds[at]))
 
@@ -65,16 +70,18 @@ class BlockDrafter:
         self.pending = [(taps[rows], at[rows], holds[rows]) for taps, at, holds in self.pending]
 
     def marginals(
-        self, rollouts: Rollouts, script: Script, width: int, until: int, stats: FrameStats
+        self, rollouts: Rollouts, script: Script, width: Width, until: int, stats: FrameStats
     ) -> Marginals:
-        """Draft up to `width` places, the anchor included; known tokens are left as they are."""
-        block = known_block(rollouts, script, width, until)
+        """Draft a block, and keep the rows to be verified; known tokens are left as they are."""
+        block = known_block(rollouts, script, width.draft, until)
+        block.draft_width = width.draft
         masked = block.tokens < 0
         if not self.dims.scaffold_in_block:
             masked[:, 1:] = True
         with stats.stage("embed"):
             inputs = self.graphs.embed(np.where(masked, self.dims.mask_token, block.tokens))
         hidden = self._pass(inputs, block, stats)
+        block = block.first(width.verify)
         at = np.nonzero(block.drafted)
         if len(at[0]) == 0:
             return Marginals(block, np.zeros((0, script.scaffold.vocab), np.float32))

@@ -7,6 +7,7 @@ measured cost curve, with acceptance learnt while driving.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,7 +25,6 @@ PRIOR_RATE, PRIOR_COUNT = 0.85, 4.0  # what is believed of a place before it was
 MEMORY = 50.0  # times a place was judged after which old evidence fades
 DRIFT = 0.01  # how far belief returns to the prior when a place is passed without a draft
 MARGIN = 1.03  # a draft must promise this much more per second, or noise decides
-NO_DRAFT = 0
 ROWS = 128  # of a pass, per rollout, that costs are tabulated for
 LENGTHS = 64  # cache lengths are rounded to this for the cost tables
 
@@ -62,32 +62,52 @@ class Evidence:
             counts[places] += DRIFT * (prior - counts[places])
 
 
+class Width(NamedTuple):
+    """Rows of a block, the anchor included: as drafted, and how many of them are verified.
+
+    A drafter is best at the widths it was trained for; verifying fewer rows costs it nothing.
+    """
+
+    draft: int
+    verify: int
+
+
+NO_DRAFT = Width(0, 0)
+
+
 @dataclass
 class Gate:
-    """Chooses each round's block width from `widths`, or NO_DRAFT.
+    """Chooses each round's block width, or NO_DRAFT.
 
     Attributes:
+        widths: to draft; the drafter's own, and others that it was trained for.
         host: s of host work a round costs besides its passes.
     """
 
     curve: CostCurve
     widths: tuple[int, ...]
     host: float = 5e-4
-    evidence: dict[tuple[int, bool], Evidence] = field(default_factory=dict)
+    evidence: dict[tuple[int, int, bool], Evidence] = field(default_factory=dict)
     _tables: dict[tuple[int, int], tuple[Floats, Floats]] = field(default_factory=dict)
 
-    def choose(self, rollouts: Rollouts, script: Script, until: int, sampled: bool) -> int:
+    def choose(self, rollouts: Rollouts, script: Script, until: int, sampled: bool) -> Width:
         """The width with the most expected tokens a second, averaged over the rollouts."""
-        evidence = self._evidence(script, sampled)
-        target, drafted = self._seconds(len(rollouts), int(rollouts.start.max()))
+        target, draft = self._seconds(len(rollouts), int(rollouts.start.max()))
         run = script.next_value[rollouts.start] - rollouts.start
         plain = run.mean() / (target[min(int(run.max()), ROWS)] + self.host)
-        promised = self._tokens(rollouts, script, until, evidence.rates) / drafted
-        best = int(promised.argmax())
-        if promised[best] > MARGIN * plain:
-            return self.widths[best]
-        evidence.drift(self._ahead(rollouts, script) - script.prompt)
-        return NO_DRAFT
+        best, most = NO_DRAFT, MARGIN * plain
+        for width, seconds in zip(self.widths, draft, strict=True):
+            rates = self._evidence(script, width, sampled).rates
+            tokens = self._tokens(rollouts, script, until, rates, width)
+            promised = tokens / (target[2 : width + 1] + seconds + 2 * self.host)
+            rows = int(promised.argmax())
+            if promised[rows] > most:
+                best, most = Width(width, rows + 2), promised[rows]
+        if best == NO_DRAFT:
+            for width in self.widths:
+                places = self._ahead(rollouts, script, width) - script.prompt
+                self._evidence(script, width, sampled).drift(places)
+        return best
 
     def budget(self, nodes: Nodes, length: int) -> int:
         """How many of a tree's best nodes to verify: the best expected tokens a second.
@@ -97,10 +117,8 @@ class Gate:
         """
         n, most = nodes.score.shape
         expected = 1.0 + np.exp(nodes.score).mean(axis=0).cumsum()
-        target, drafted = self._seconds(n, length)
-        width = self.widths[-1]
-        paid = drafted[-1] - target[min(width, ROWS)]  # the draft's own share
-        seconds = target[np.minimum(np.arange(2, most + 2), ROWS)] + paid
+        target, draft = self._seconds(n, length)
+        seconds = target[np.minimum(np.arange(2, most + 2), ROWS)] + draft[-1] + 2 * self.host
         return int((expected / seconds).argmax()) + 1
 
     def observe(self, script: Script, block: Block, accepted: Accepted, sampled: bool) -> None:
@@ -109,32 +127,35 @@ class Gate:
         length = accepted.length
         ended = block.positions[:, 0] + length + 1
         fell = ended[(length < block.limit) & ~script.fixed[ended]]
-        self._evidence(script, sampled).add(stood - script.prompt, fell - script.prompt)
+        evidence = self._evidence(script, block.draft_width, sampled)
+        evidence.add(stood - script.prompt, fell - script.prompt)
 
-    def _tokens(self, rollouts: Rollouts, script: Script, until: int, rates: Floats) -> Floats:
-        """[widths] tokens a round commits, the target's own included, averaged over rollouts."""
-        places = self._ahead(rollouts, script)
+    def _tokens(
+        self, rollouts: Rollouts, script: Script, until: int, rates: Floats, width: int
+    ) -> Floats:
+        """[width - 1] tokens that verifying 2, 3, .. width rows commits, the target's own
+        included, averaged over rollouts."""
+        places = self._ahead(rollouts, script, width)
         survives = np.where(script.fixed[places], 1.0, rates[places - script.prompt])
-        survives *= rollouts.start[:, None] + np.arange(1, max(self.widths)) <= until - 2
-        tokens = 1.0 + survives.cumprod(axis=1).cumsum(axis=1).mean(axis=0)
-        return np.asarray(tokens[np.asarray(self.widths) - 2])
+        survives *= rollouts.start[:, None] + np.arange(1, width) <= until - 2
+        return np.asarray(1.0 + survives.cumprod(axis=1).cumsum(axis=1).mean(axis=0))
 
-    def _ahead(self, rollouts: Rollouts, script: Script) -> Ints:
-        """[N, widest - 1] positions that a block would draft, up to the end."""
-        ahead = rollouts.start[:, None] + np.arange(1, max(self.widths))
+    def _ahead(self, rollouts: Rollouts, script: Script, width: int) -> Ints:
+        """[N, width - 1] positions that a block would draft, up to the end."""
+        ahead = rollouts.start[:, None] + np.arange(1, width)
         return np.asarray(np.minimum(ahead, len(script) - 1))
 
-    def _evidence(self, script: Script, sampled: bool) -> Evidence:
+    def _evidence(self, script: Script, width: int, sampled: bool) -> Evidence:
         places = len(script.scaffold)
-        return self.evidence.setdefault((places, sampled), Evidence.none(places))
+        return self.evidence.setdefault((places, width, sampled), Evidence.none(places))
 
     def _seconds(self, n: int, length: int) -> tuple[Floats, Floats]:
-        """s of a target pass by rows [0..ROWS], and of a whole drafted round for each width."""
+        """s of a target pass by rows [0..ROWS], and of a draft of each width."""
         key = (n, length // LENGTHS)
         if key not in self._tables:
-            rows = np.arange(ROWS + 1.0)
-            target = self.curve.target_seconds(n, rows, length)
             widths = np.asarray(self.widths, np.float64)
-            draft = self.curve.draft_seconds(n, widths, length)
-            self._tables[key] = target, target[np.asarray(self.widths)] + draft + 2 * self.host
+            self._tables[key] = (
+                self.curve.target_seconds(n, np.arange(ROWS + 1.0), length),
+                self.curve.draft_seconds(n, widths, length),
+            )
         return self._tables[key]

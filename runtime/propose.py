@@ -25,6 +25,7 @@ class Block:
         drafted: [N, W]; value tokens that a drafter proposed.
         parents: [N, W] row of each row's parent, -1 for the anchor and padding; None for a chain.
         q: [N, W, V] the distribution each row's token was drawn from, where the rule wants it.
+        draft_width: rows of the drafter's block that this came from, 0 without a drafter.
         paths: [N, k, D] row of each independent path's node, for `spectr`; -1 past the end.
     """
 
@@ -35,10 +36,21 @@ class Block:
     parents: Ints | None = None
     q: Floats | None = None
     paths: Ints | None = None
+    draft_width: int = 0
 
     @property
     def width(self) -> int:
         return int(self.tokens.shape[1])
+
+    def first(self, rows: int) -> Block:
+        """The first rows of a chain whose tokens are not drafted yet."""
+        return Block(
+            self.tokens[:, :rows],
+            self.positions[:, :rows],
+            self.real[:, :rows],
+            self.drafted[:, :rows],
+            draft_width=self.draft_width,
+        )
 
     @property
     def depth(self) -> Ints:

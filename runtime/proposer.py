@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from runtime.drafter import BlockDrafter, Marginals
 from runtime.draws import DRAFT, Draws
-from runtime.gate import NO_DRAFT, Gate
+from runtime.gate import NO_DRAFT, Gate, Width
 from runtime.propose import Block, root_only, scaffold_run
 from runtime.script import Rollouts, Script
 from runtime.settings import DecodeSettings, Sampling
@@ -54,12 +54,15 @@ class Proposer:
             return self._drawn(marginals, rollouts, sampling)
         return self._greedy(marginals, rollouts, sampling)
 
-    def _width(self, rollouts: Rollouts, until: int, sampling: Sampling) -> int:
+    def _width(self, rollouts: Rollouts, until: int, sampling: Sampling) -> Width:
         if self.drafter is None:
             return NO_DRAFT
         if self.settings.block or self.gate is None:
-            return self.settings.block or self.drafter.dims.block
-        return self.gate.choose(rollouts, self.script, until, sampling.temperature > 0)
+            block = self.settings.block or self.drafter.dims.block
+            return Width(block, block)
+        width = self.gate.choose(rollouts, self.script, until, sampling.temperature > 0)
+        # a tree's rows are chosen by its own budget
+        return Width(width.draft, width.draft) if self.settings.method == "ddtree" else width
 
     def _greedy(self, marginals: Marginals, rollouts: Rollouts, sampling: Sampling) -> Block:
         if self.settings.method == "ddtree":

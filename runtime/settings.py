@@ -60,7 +60,9 @@ class DecodeSettings:
         rollouts: N; the output is decoded once up to the fork, then N times from there.
         sampling: for the forked part.
         prefix_sampling: for the part before the fork.
-        seed, frame: with rollout and position, the counter that all randomness comes from.
+        seed, frame: with rollout and position, the counter that all randomness comes from. With a
+            rule other than `coupled`, the same output again needs a fixed `block` and `nodes` too:
+            the gate's widths follow the times and drafts of the frames before.
     """
 
     method: Method = "dflash"

@@ -153,4 +153,5 @@ def _empty(known: Block, width: int) -> Block:
         real=real,
         drafted=np.zeros((n, width), np.bool_),
         parents=np.full((n, width), -1),
+        draft_width=known.draft_width,
     )

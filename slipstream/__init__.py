@@ -3,7 +3,8 @@
     import slipstream
 
     planner = slipstream.load("bundle")
-    plan = planner.plan(observation, slipstream.DecodeSettings(rollouts=8))
+    sampling = slipstream.Sampling(temperature=0.5)
+    plan = planner.plan(observation, slipstream.DecodeSettings(rollouts=8, sampling=sampling))
     plan.trajectory  # [20, 2] m, x forward, y left, first point 0.25 s ahead
 
 Names load when they are first used, so the import itself is quick and needs no engine.
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from planners.observation import Intent, Observation
     from planners.plan import Plan
     from planners.planner import Planner
+    from runtime.errors import SlipstreamError
     from runtime.settings import DecodeSettings, Sampling
 
 __all__ = [
@@ -30,6 +32,7 @@ __all__ = [
     "Plan",
     "Planner",
     "Sampling",
+    "SlipstreamError",
     "load",
     "open_drive",
     "shipped_bundle",
@@ -43,6 +46,7 @@ _WHERE = {
     "Plan": "planners.plan",
     "Planner": "planners.planner",
     "Sampling": "runtime.settings",
+    "SlipstreamError": "runtime.errors",
     "open_drive": "drives.open",
     "windows": "drives.windows",
 }

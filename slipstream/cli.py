@@ -86,7 +86,13 @@ def run(
     frames: Annotated[
         str, typer.Option(help="N evenly spread, or a range of windows: 0:200 or 0:200:4.")
     ] = "60",
-    seed: Annotated[int, typer.Option(help="Of all randomness.")] = 0,
+    seed: Annotated[
+        int,
+        typer.Option(
+            help="Of all randomness. Rules other than coupled repeat their outputs only with --block "
+            "and --nodes given."
+        ),
+    ] = 0,
     threads: Threads = None,
 ) -> None:
     """Replay a drive with several decoders and write one report."""

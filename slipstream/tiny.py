@@ -126,7 +126,15 @@ class Workshop:
 
     def train_drafter(self) -> None:
         """Train on the responses, round to bf16 and save."""
-        said = load_file(self.out / "responses.safetensors")
+        path = self.out / "responses.safetensors"
+        if not path.is_file():
+            raise SlipstreamError(
+                f"{path} is missing",
+                expected="the target's outputs",
+                found="none",
+                fix="run the stage before: --stage responses",
+            )
+        said = load_file(path)
         prompts, outputs = said["prompts"].long(), said["outputs"].long()
         target = load_target(self.target)
         look = load_split(self.drives).validation[::40]

@@ -201,14 +201,14 @@ def _open_session(path: Path, threads: int, providers: Sequence[str], spinning: 
             "ONNX Runtime is not installed",
             expected="the package onnxruntime 1.23 or newer",
             found=str(error),
-            fix="pip install 'slipstream[cpu]'",
+            fix="pip install '.[cpu]' in slipstream's folder",
         ) from error
     if absent := [name for name in providers if name not in ort.get_available_providers()]:
         raise EngineError(
             f"this ONNX Runtime lacks {', '.join(absent)}",
             expected=f"one of {', '.join(ort.get_available_providers())}",
             found=", ".join(providers),
-            fix="pip install 'slipstream[gpu]' for CUDAExecutionProvider",
+            fix="pip install '.[gpu]' in slipstream's folder, for CUDAExecutionProvider",
         )
     if not path.is_file():
         raise EngineError(

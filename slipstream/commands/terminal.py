@@ -23,7 +23,10 @@ def show_report(report: Report, console: Console) -> None:
         console.print("[black on yellow] SYNTHETIC DRIVE [/] errors say nothing about real roads")
     console.print(_rich(tables.speed_table(report), console.width >= WIDE))
     console.print(_rich(tables.accuracy_table(report), console.width >= WIDE))
-    console.print(f"[dim]{report.frames} frames of {report.drive.name}; below a figure: 95 %[/dim]")
+    frames = "1 frame" if report.frames == 1 else f"{report.frames} frames"
+    intervals = any(decoder.latency_ms.mean.low is not None for decoder in report.decoders)
+    note = "; below a figure: its 95 % interval" if intervals else ""
+    console.print(f"[dim]{frames} of {report.drive.name}{note}[/dim]")
     for sentence in verdicts(report):
         console.print(f"• {sentence}", highlight=False)
 

@@ -10,7 +10,7 @@ import pytest
 
 from runtime.accept import Accepted
 from runtime.costs import CostCurve, load_or_measure
-from runtime.gate import MEMORY, NO_DRAFT, PRIOR_RATE, Evidence, Gate
+from runtime.gate import MEMORY, NO_DRAFT, PRIOR_RATE, Evidence, Gate, Width
 from runtime.propose import Block
 from runtime.script import Rollouts, Script
 from runtime.tree import Nodes
@@ -122,18 +122,18 @@ def test_no_draft_where_drafting_cannot_pay() -> None:
 
 def test_a_wide_block_where_rows_are_nearly_free() -> None:
     gate = Gate(curve_of(10e-3, 1e-6, draft=1e-3), WIDTHS)
-    assert gate.choose(rollouts_at(3), SCRIPT, len(SCRIPT), False) == 8
-    assert gate.choose(rollouts_at(3, 4, 5), SCRIPT, len(SCRIPT), True) == 8
+    assert gate.choose(rollouts_at(3), SCRIPT, len(SCRIPT), False) == (8, 8)
+    assert gate.choose(rollouts_at(3, 4, 5), SCRIPT, len(SCRIPT), True) == (8, 8)
 
 
 def test_the_block_narrows_as_rows_grow_dearer() -> None:
     chosen = [
-        Gate(curve_of(5e-3, per_row, draft=0.5e-3), WIDTHS).choose(
-            rollouts_at(3), SCRIPT, len(SCRIPT), False
-        )
+        Gate(curve_of(5e-3, per_row, draft=0.5e-3), WIDTHS)
+        .choose(rollouts_at(3), SCRIPT, len(SCRIPT), False)
+        .verify
         for per_row in (1e-6, 2.5e-3, 2e-2)
     ]
-    assert chosen == [8, 4, NO_DRAFT]
+    assert chosen[0] == 8 > chosen[1] > chosen[2] == 0
 
 
 def test_expected_tokens_are_a_sum_of_products() -> None:
@@ -143,7 +143,8 @@ def test_expected_tokens_are_a_sum_of_products() -> None:
     def tokens(script: Script, *starts: int) -> list[float]:
         section = script.section[script.prompt :]
         rates = np.where(section == 0, 0.5, 0.8)
-        return gate._tokens(rollouts_at(*starts), script, len(script), rates).tolist()
+        every = gate._tokens(rollouts_at(*starts), script, len(script), rates, WIDTHS[-1])
+        return every[np.asarray(WIDTHS) - 2].tolist()
 
     free = tokens(SCRIPT, 4)
     assert free == pytest.approx([sum(0.8**i for i in range(w)) for w in WIDTHS])
@@ -163,21 +164,27 @@ def round_of(stands: int, start: int = 4, width: int = 8) -> tuple[Block, Accept
     positions = start + np.arange(width)[None]
     drafted = ~SCRIPT.fixed[positions]
     drafted[:, 0] = False
-    block = Block(np.zeros((1, width), np.int64), positions, np.ones((1, width), np.bool_), drafted)
+    block = Block(
+        np.zeros((1, width), np.int64),
+        positions,
+        np.ones((1, width), np.bool_),
+        drafted,
+        draft_width=width,
+    )
     return block, Accepted(np.arange(width)[None] <= stands, np.zeros(1, np.int64))
 
 
 def test_a_bad_drafter_is_found_out_and_tried_again_later() -> None:
     gate = Gate(curve_of(4e-3, 1e-4, draft=2e-3), WIDTHS)
 
-    def choose(sampled: bool) -> int:
+    def choose(sampled: bool) -> Width:
         return gate.choose(rollouts_at(4), SCRIPT, len(SCRIPT), sampled)
 
-    assert choose(False) > 2
-    for _ in range(40):
-        gate.observe(SCRIPT, *round_of(0), sampled=False)
+    assert choose(False).draft > 2
+    for width in WIDTHS * 40:
+        gate.observe(SCRIPT, *round_of(0, width=width), sampled=False)
     assert choose(False) == NO_DRAFT
-    assert choose(True) > 2  # greedy and sampled drafts are judged apart
+    assert choose(True).draft > 2  # greedy and sampled drafts are judged apart
     waited = 0
     while choose(False) == NO_DRAFT:
         waited += 1
@@ -188,11 +195,14 @@ def test_a_bad_drafter_is_found_out_and_tried_again_later() -> None:
 def test_a_good_drafter_earns_wider_blocks() -> None:
     gate = Gate(curve_of(4e-3, 3e-4, draft=1e-3), WIDTHS)
     places = len(SCRIPT.scaffold)
-    gate.evidence[places, False] = Evidence(np.full(places, 40.0), np.full(places, 22.0))
+    for width in WIDTHS:
+        poor = Evidence(np.full(places, 40.0), np.full(places, 22.0))
+        gate.evidence[places, width, False] = poor
     before = gate.choose(rollouts_at(4), SCRIPT, len(SCRIPT), False)
     for _ in range(60):
         gate.observe(SCRIPT, *round_of(7), sampled=False)
-    assert before < gate.choose(rollouts_at(4), SCRIPT, len(SCRIPT), False) == 8
+    after = gate.choose(rollouts_at(4), SCRIPT, len(SCRIPT), False)
+    assert before.verify < after.verify == 8
 
 
 @pytest.mark.parametrize("stands", [0, 1, 5, 7])
@@ -203,7 +213,7 @@ def test_only_judged_drafts_are_evidence(stands) -> None:
     prior = Evidence.none(places)
     gate.observe(SCRIPT, *round_of(stands), sampled=False)
     (key,) = gate.evidence
-    assert key == (places, False)
+    assert key == (places, 8, False)
     first = 5 - SCRIPT.prompt  # the block's anchor is at 4
     judged = gate.evidence[key].judged - prior.judged
     stood = gate.evidence[key].stood - prior.stood

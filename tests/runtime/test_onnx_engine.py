@@ -196,4 +196,4 @@ def test_an_absent_runtime_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     monkeypatch.setitem(sys.modules, "onnxruntime", None)
     with pytest.raises(EngineError, match="not installed") as caught:
         OnnxEngine(write_graph(tmp_path / "small.onnx"))
-    assert caught.value.fix == "pip install 'slipstream[cpu]'"
+    assert caught.value.fix == "pip install '.[cpu]' in slipstream's folder"
