@@ -74,7 +74,7 @@ class Observation:
         Raises:
             SlipstreamError: the last state is not at (0, 0) with heading 0.
         """
-        x, y, heading = *self.positions[-1], self.headings[-1]
+        (x, y), heading = self.positions[-1], self.headings[-1]
         if max(abs(x), abs(y), abs(heading)) > _OFF_FRAME:
             raise SlipstreamError(
                 "the observation is not in the ego frame of its last state",

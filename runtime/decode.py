@@ -55,17 +55,24 @@ class Decoder:
         self, graphs: Graphs, curve: CostCurve | None, observe: Observer | None = None
     ) -> None:
         manifest = graphs.manifest
-        self.graphs, self.observe = graphs, observe
+        self.graphs, self.curve, self.observe = graphs, curve, observe
         limits = manifest.limits
         self.cache = TwoPartCache(manifest.target, limits.trunk, limits.branch)
-        self.gate: Gate | None = None
         self.draft_cache: TwoPartCache | None = None
         if manifest.draft:
             self.draft_cache = TwoPartCache(manifest.draft, limits.trunk, limits.branch)
-            if curve:
-                block = manifest.draft.block
-                half = (block // 2,) if block // 2 >= NARROWEST else ()
-                self.gate = Gate(curve, (*half, block))
+        self._gates: dict[tuple[str, str], Gate] = {}
+
+    def gate(self, settings: DecodeSettings) -> Gate | None:
+        """The gate of a method and rule, for each accepts in its own way; None where a block width
+        is given, or nothing can be drafted or was measured."""
+        draft = self.graphs.manifest.draft
+        drafting = settings.method in DRAFTING and settings.block is None
+        if draft is None or self.curve is None or not drafting:
+            return None
+        half = (draft.block // 2,) if draft.block // 2 >= NARROWEST else ()
+        key = (settings.method, settings.rule)
+        return self._gates.setdefault(key, Gate(self.curve, (*half, draft.block)))
 
     def decode(
         self, prompt: Ints, scaffold: Scaffold, settings: DecodeSettings, fork_at: str | None
@@ -138,7 +145,7 @@ class _Frame:
         self, decoder: Decoder, prompt: Ints, scaffold: Scaffold, settings: DecodeSettings
     ) -> None:
         self.began = time.perf_counter()
-        self.graphs, self.gate, self.settings = decoder.graphs, decoder.gate, settings
+        self.graphs, self.gate, self.settings = decoder.graphs, decoder.gate(settings), settings
         self.observe = decoder.observe
         self.script = Script.of(np.asarray(prompt, np.int64), scaffold)
         self.cache = decoder.cache
@@ -175,6 +182,16 @@ class _Frame:
     def advance(self, until: int, sampling: Sampling) -> None:
         """Decode all rollouts up to position `until`, exclusive."""
         self.sampling = sampling
+        if self.gate is None:
+            self._rounds(until)
+            return
+        sampled, began = sampling.temperature > 0, time.perf_counter()
+        trial = self.gate.trial(self.rollouts, until, sampled)
+        self.proposer.drafting = self.gate.drafts(trial, self.rollouts, self.script, until)
+        self._rounds(until)
+        trial.add(self.proposer.drafting, time.perf_counter() - began)
+
+    def _rounds(self, until: int) -> None:
         while len(self.rollouts):
             self._leave(until)
             if not self._unfinished(until).any():

@@ -24,6 +24,8 @@ Ints = NDArray[np.int64]
 PRIOR_RATE, PRIOR_COUNT = 0.85, 4.0  # what is believed of a place before it was ever drafted
 MEMORY = 50.0  # times a place was judged after which old evidence fades
 DRIFT = 0.01  # how far belief returns to the prior when a place is passed without a draft
+LEARNING = 4  # frames in which a stretch is drafted before its time counts
+RETRY = 64  # frames after which the worse of drafting and not drafting is timed again
 MARGIN = 1.03  # a draft must promise this much more per second, or noise decides
 ROWS = 128  # of a pass, per rollout, that costs are tabulated for
 LENGTHS = 64  # cache lengths are rounded to this for the cost tables
@@ -62,6 +64,34 @@ class Evidence:
             counts[places] += DRIFT * (prior - counts[places])
 
 
+@dataclass
+class Trial:
+    """What a stretch of a frame took with and without drafting, as measured; s, None if never."""
+
+    drafted: float | None = None
+    plain: float | None = None
+    turns: int = 0
+
+    def next(self, expected_plain: float) -> bool:
+        """Whether to draft this time: the better so far, and now and then the other."""
+        self.turns += 1
+        if self.drafted is None or self.turns <= LEARNING:
+            return True
+        if self.plain is None:
+            return self.drafted < expected_plain / MARGIN
+        return (self.drafted <= self.plain) != (self.turns % RETRY == 0)
+
+    def add(self, drafted: bool, seconds: float) -> None:
+        known = self.drafted if drafted else self.plain
+        # other processes only ever add time: a faster stretch says more than a slower one
+        known = seconds if known is None else known
+        mean = known + (0.5 if seconds < known else 0.1) * (min(seconds, 2 * known) - known)
+        if drafted:
+            self.drafted = mean
+        else:
+            self.plain = mean
+
+
 class Width(NamedTuple):
     """Rows of a block, the anchor included: as drafted, and how many of them are verified.
 
@@ -73,6 +103,7 @@ class Width(NamedTuple):
 
 
 NO_DRAFT = Width(0, 0)
+Stretch = tuple[int, int, bool]  # rollouts at its start, last position, sampled
 
 
 @dataclass
@@ -88,7 +119,25 @@ class Gate:
     widths: tuple[int, ...]
     host: float = 5e-4
     evidence: dict[tuple[int, int, bool], Evidence] = field(default_factory=dict)
+    trials: dict[Stretch, Trial] = field(default_factory=dict)
     _tables: dict[tuple[int, int], tuple[Floats, Floats]] = field(default_factory=dict)
+
+    def trial(self, rollouts: Rollouts, until: int, sampled: bool) -> Trial:
+        """What decoding these rollouts up to `until` took before."""
+        return self.trials.setdefault((len(rollouts), until, sampled), Trial())
+
+    def drafts(self, trial: Trial, rollouts: Rollouts, script: Script, until: int) -> bool:
+        """Whether to draft at all up to `until`, by what that took before.
+
+        Rollouts that finish apart, and host work that grows with them, are in no cost curve: the
+        stretch is timed as a whole.
+        """
+        start = int(rollouts.start.min())
+        values = int((~script.fixed[start + 1 : until]).sum())
+        rows = (until - 1 - start) / max(values, 1)
+        target, _ = self._seconds(len(rollouts), start)
+        one_pass = float(np.interp(rows, np.arange(ROWS + 1), target)) + self.host
+        return trial.next(values * one_pass)
 
     def choose(self, rollouts: Rollouts, script: Script, until: int, sampled: bool) -> Width:
         """The width with the most expected tokens a second, averaged over the rollouts."""

@@ -39,6 +39,7 @@ class Proposer:
     draws: Draws
     stats: FrameStats
     most_nodes: int
+    drafting: bool = True  # the gate's word on the present stretch
 
     def propose(self, rollouts: Rollouts, until: int, sampling: Sampling) -> Block:
         """The next block of every rollout, for tokens before position `until`."""
@@ -55,7 +56,7 @@ class Proposer:
         return self._greedy(marginals, rollouts, sampling)
 
     def _width(self, rollouts: Rollouts, until: int, sampling: Sampling) -> Width:
-        if self.drafter is None:
+        if self.drafter is None or not self.drafting:
             return NO_DRAFT
         if self.settings.block or self.gate is None:
             block = self.settings.block or self.drafter.dims.block

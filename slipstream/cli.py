@@ -89,8 +89,8 @@ def run(
     seed: Annotated[
         int,
         typer.Option(
-            help="Of all randomness. Rules other than coupled repeat their outputs only with --block "
-            "and --nodes given."
+            help="Of all randomness. Rules other than coupled repeat their outputs only with "
+            "--block and --nodes given."
         ),
     ] = 0,
     threads: Threads = None,

@@ -86,6 +86,15 @@ def train_teacher(
     windows: Recorded, augmentation: Augmentation, settings: TeacherSettings
 ) -> Teacher:
     """Train by mean distance on changed windows; takes half a minute, so it is not resumable."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)  # its products are too small to share
+    try:
+        return _train(windows, augmentation, settings)
+    finally:
+        torch.set_num_threads(threads)
+
+
+def _train(windows: Recorded, augmentation: Augmentation, settings: TeacherSettings) -> Teacher:
     torch.manual_seed(settings.seed)
     teacher = Teacher(settings).train()
     schedule = settings.schedule

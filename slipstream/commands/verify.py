@@ -127,7 +127,7 @@ def _prove(
         task = progress.add_task("")
         suite = Suite(
             decoder.graphs,
-            decoder.gate.curve if decoder.gate else None,
+            decoder.curve,
             cases_of(planner, chosen),
             options,
             lambda what: progress.update(task, description=what),

@@ -10,7 +10,17 @@ import pytest
 
 from runtime.accept import Accepted
 from runtime.costs import CostCurve, load_or_measure
-from runtime.gate import MEMORY, NO_DRAFT, PRIOR_RATE, Evidence, Gate, Width
+from runtime.gate import (
+    LEARNING,
+    MEMORY,
+    NO_DRAFT,
+    PRIOR_RATE,
+    RETRY,
+    Evidence,
+    Gate,
+    Trial,
+    Width,
+)
 from runtime.propose import Block
 from runtime.script import Rollouts, Script
 from runtime.tree import Nodes
@@ -261,3 +271,35 @@ def test_a_trees_budget_is_the_best_of_all() -> None:
 def test_padding_nodes_are_worth_nothing() -> None:
     with np.errstate(divide="ignore"):
         assert budget_of(curve_of(1e-3, 1e-6, 0.0), [0.9, 0.8, 0.0, 0.0], n=3) == 2
+
+
+# Whether a stretch is drafted at all.
+
+
+def run_of(trial: Trial, drafted: float, plain: float, frames: int) -> list[bool]:
+    """What was chosen, frame by frame, if the two cost this much."""
+    chosen = []
+    for _ in range(frames):
+        chosen.append(trial.next(expected_plain=plain))
+        trial.add(chosen[-1], drafted if chosen[-1] else plain)
+    return chosen
+
+
+def test_a_stretch_is_drafted_only_while_that_is_faster() -> None:
+    assert all(run_of(Trial(), drafted=1.0, plain=2.0, frames=60))
+    slower = run_of(Trial(), drafted=2.0, plain=1.0, frames=300)
+    assert slower[:LEARNING] == [True] * LEARNING
+    assert sum(slower[LEARNING:]) == 300 // RETRY  # tried again now and then, no more
+
+
+def test_a_stretch_that_changes_sides_is_found_out() -> None:
+    trial = Trial()
+    assert not run_of(trial, drafted=2.0, plain=1.0, frames=20)[-1]
+    assert run_of(trial, drafted=0.2, plain=1.0, frames=12 * RETRY)[-1]
+
+
+def test_one_busy_moment_does_not_decide() -> None:
+    trial = Trial()
+    run_of(trial, drafted=1.0, plain=1.5, frames=20)
+    trial.add(drafted=True, seconds=100.0)
+    assert trial.next(expected_plain=1.5)
