@@ -64,6 +64,7 @@ _STYLE: dict[str, Any] = {
     "figure.constrained_layout.use": True,
 }
 _MARKERS = "oDs^"
+_LINES = ("-", "--", ":", "-.")
 
 
 def draw(width: float, height: float, paint: Callable[[Canvas], None]) -> str:
@@ -166,7 +167,7 @@ def acceptance(report: Report) -> str:
         for decoder in drafting:
             places = [p.position for p in decoder.by_position]
             kept = [p.accepted / p.drafted for p in decoder.by_position]
-            style = marker_of(decoder, report) + "-"
+            style = marker_of(decoder, report) + line_of(decoder, report)
             axes.plot(
                 places,
                 kept,
@@ -185,7 +186,7 @@ def acceptance(report: Report) -> str:
         axes.set_ylabel("accepted / drafted")
         axes.grid(True, axis="y")
         if len(drafting) > 1:
-            axes.legend(frameon=False, fontsize=8.5)
+            axes.legend(frameon=False, fontsize=8.5, handlelength=3)
 
     return draw(6.4, 3.2, paint) if drafting else ""
 
@@ -205,18 +206,19 @@ def horizons(report: Report) -> str:
         groups = report.same_plans()
         for index, group in enumerate(groups):
             shift = 0.09 * (index - (len(groups) - 1) / 2)
-            _horizon_line(axes, group[-1], shift, marker_of(group[-1], report), merged(group))
+            drawn = marker_of(group[-1], report) + line_of(group[-1], report)
+            _horizon_line(axes, group[-1], shift, drawn, merged(group))
         axes.set_xticks(HORIZONS)
         axes.set_ylim(bottom=0)
         axes.set_xlabel("horizon, s")
         axes.set_ylabel("ADE, m")
         axes.grid(True, axis="y")
-        axes.legend(frameon=False, fontsize=8.5, loc="upper left")
+        axes.legend(frameon=False, fontsize=8.5, handlelength=3, loc="upper left")
 
     return draw(6.4, 3.6, paint)
 
 
-def _horizon_line(axes: Any, decoder: Decoder, shift: float, marker: str, label: str) -> None:
+def _horizon_line(axes: Any, decoder: Decoder, shift: float, style: str, label: str) -> None:
     accuracy: Accuracy = decoder.accuracy
     values = [_value(accuracy.ade[t]) for t in HORIZONS]
     arms = np.array([_arms(accuracy.ade[t]) for t in HORIZONS])[:, :, 0].T
@@ -224,7 +226,7 @@ def _horizon_line(axes: Any, decoder: Decoder, shift: float, marker: str, label:
         np.array(HORIZONS) + shift,
         values,
         yerr=arms,
-        fmt=marker + "-",
+        fmt=style,
         color=color_of(decoder),
         ms=5,
         lw=1.6,
@@ -305,6 +307,17 @@ def marker_of(decoder: Decoder, report: Report) -> str:
     """One marker for each number of rollouts."""
     counts = list(dict.fromkeys(d.settings.rollouts for d in report.decoders))
     return _MARKERS[counts.index(decoder.settings.rollouts) % len(_MARKERS)]
+
+
+def line_of(decoder: Decoder, report: Report) -> str:
+    """One line style for each rule of a method, which share colour and marker."""
+    alike = [
+        d.name
+        for d in report.decoders
+        if (d.settings.method, d.settings.rollouts)
+        == (decoder.settings.method, decoder.settings.rollouts)
+    ]
+    return _LINES[alike.index(decoder.name) % len(_LINES)]
 
 
 def _fill(decoder: Decoder) -> str:

@@ -36,3 +36,18 @@ def test_a_bad_observation_is_refused(name: str, value: object) -> None:
         replace(STILL, **{name: value})
     assert caught.value.expected
     assert caught.value.found
+    assert caught.value.found not in caught.value.expected
+    assert "\n" not in caught.value.found
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("positions", np.ones((16, 2))),
+        ("headings", np.ones(16)),
+    ],
+)
+def test_a_history_in_another_frame_is_refused(name: str, value: object) -> None:
+    STILL.check_frame()
+    with pytest.raises(SlipstreamError, match="not in the ego frame"):
+        replace(STILL, **{name: value}).check_frame()

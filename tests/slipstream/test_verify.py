@@ -37,7 +37,7 @@ def test_the_shipped_planner_passes_and_few_draws_are_called_few(tmp_path: Path)
         (("--temperature", "nan"), "--temperature is out of range"),
         (("--samples", "10"), "--samples is out of range"),
         (("--seed", "-1"), "--seed is out of range"),
-        (("--threads", "0"), "--threads is out of range"),
+        (("--threads", "0"), "threads is out of range"),
         (("--frames", "none"), "--frames can't be used"),
         (("-o", "mine.txt"), "mine.txt can't hold"),
         ((), "nowhere is no bundle"),
