@@ -84,10 +84,8 @@ class CostCurve:
 def load_or_measure(graphs: Graphs, key: str, threads: int) -> CostCurve:
     """The curve of this bundle on this machine, measured now if it never was."""
     path = cache_file(key, threads)
-    try:
+    with suppress(OSError, ValueError, TypeError):  # none yet, or half a file from elsewhere
         return CostCurve.from_json(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, TypeError):
-        pass  # none yet, or half a file from elsewhere: measure
     curve = measure(graphs)
     with suppress(SlipstreamError):  # a read-only home costs a few seconds at every start, no more
         write_atomic(path, curve.to_json())

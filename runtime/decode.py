@@ -70,9 +70,11 @@ class Decoder:
         drafting = settings.method in DRAFTING and settings.block is None
         if draft is None or self.curve is None or not drafting:
             return None
-        half = (draft.block // 2,) if draft.block // 2 >= NARROWEST else ()
-        key = (settings.method, settings.rule)
-        return self._gates.setdefault(key, Gate(self.curve, (*half, draft.block)))
+        key = settings.method, settings.rule
+        if key not in self._gates:
+            half = (draft.block // 2,) if draft.block // 2 >= NARROWEST else ()
+            self._gates[key] = Gate(self.curve, (*half, draft.block))
+        return self._gates[key]
 
     def decode(
         self, prompt: Ints, scaffold: Scaffold, settings: DecodeSettings, fork_at: str | None

@@ -195,8 +195,10 @@ class Gate:
         return np.asarray(np.minimum(ahead, len(script) - 1))
 
     def _evidence(self, script: Script, width: int, sampled: bool) -> Evidence:
-        places = len(script.scaffold)
-        return self.evidence.setdefault((places, width, sampled), Evidence.none(places))
+        key = len(script.scaffold), width, sampled
+        if key not in self.evidence:
+            self.evidence[key] = Evidence.none(len(script.scaffold))
+        return self.evidence[key]
 
     def _seconds(self, n: int, length: int) -> tuple[Floats, Floats]:
         """s of a target pass by rows [0..ROWS], and of a draft of each width."""
