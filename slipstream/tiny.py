@@ -41,7 +41,7 @@ from slipstream.tiny_data import LICENCES, SOURCES, drives_folder, load_held_out
 SIZES = {
     "vocab_size": VOCABULARY,
     "hidden_size": 320,
-    "intermediate_size": 960,
+    "intermediate_size": 1280,
     "num_hidden_layers": 5,
     "num_attention_heads": 4,
     "num_key_value_heads": 2,
@@ -54,8 +54,8 @@ SIZES = {
 TAPS = (1, 3, 4)
 TEACHER = TeacherSettings(seed=1)
 TARGET = TargetSettings(Schedule(steps=2000, peak=2e-3, average=0.995), seed=1, batch=12)
-RESPONSES = ResponseSettings(count=3000, seed=2)
-DRAFTER = DrafterSettings(Schedule(steps=1200, peak=1.5e-3, average=0.995), seed=3)
+RESPONSES = ResponseSettings(count=4000, seed=2)
+DRAFTER = DrafterSettings(Schedule(steps=2400, peak=1.5e-3, average=0.995), seed=3)
 LIMITS = Limits(trunk=512, branch=256, rollouts=16, max_position=1024)
 
 

@@ -114,7 +114,7 @@ A small language model that reads three seconds of ego motion as text and writes
 and a DFlash drafter (arXiv 2602.06036) for it. It is here to run everything for real on any
 computer. It sees no camera, no map and no other road user: **it must not drive a vehicle.**
 
-- `target/`: Qwen3, 5 layers, width 320, vocabulary 512, 6.0 M parameters, bf16.
+- `target/`: Qwen3, 5 layers, width 320, vocabulary 512, 7.5 M parameters, bf16.
 - `drafter/`: DFlash, 3 layers, taps after blocks 1, 3 and 4, blocks of 16, bf16. Fixed tokens
   stand in its blocks as themselves (`scaffold_in_block`).
 - `bundle/`: both as ONNX graphs.

@@ -18,7 +18,8 @@ KITTI = Path("kitti_odometry/poses")
 HELD_OUT = "kitti-00"
 
 SOURCES = (
-    "Boreas (Burnett et al., IJRR 2023), drive 2021-08-05-13-34, University of Toronto",
+    "Boreas (Burnett et al., IJRR 2023), drive 2021-08-05-13-34, first 87.3 %, "
+    "University of Toronto",
     "comma2k19 (Schafer et al., 2018), one segment of Example_1, comma.ai",
 )
 LICENCES = ("Boreas: CC BY 4.0", "comma2k19: MIT")
