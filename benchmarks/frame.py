@@ -7,32 +7,33 @@ order, so that what else the machine does falls on all of them.
 
 from __future__ import annotations
 
-import argparse
-import json
 import time
-from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
-from rich.console import Console
-from rich.progress import track
-from rich.table import Table
 
+from benchmarks.common import (
+    acceptance_length,
+    console,
+    host_share,
+    interleaved,
+    latency,
+    options_of,
+    planner_and_frames,
+    spread,
+    table,
+    write_results,
+)
 from drives.baselines import BASELINES, baseline
 from drives.bootstrap import BlockBootstrap
-from drives.fetch import fetch, is_cached
 from drives.metrics import ade, distances
-from drives.open import open_drive
-from drives.windows import Window, windows
+from drives.windows import Window
 from planners.plan import Plan
 from planners.planner import Planner
 from planners.prompt import prompt_text
-from runtime.files import write_atomic
 from runtime.neartie import first_difference, top_two_gap
 from runtime.settings import DecodeSettings, Sampling
 from runtime.telemetry import FrameStats
-from slipstream import shipped_bundle
 
 NEAR_TIE = 1e-3
 SAMPLED = Sampling(temperature=0.5)
@@ -44,55 +45,41 @@ GREEDY = {
     "dflash block 8": DecodeSettings(block=8),
 }
 SWEEP = (1, 4, 8, 16)
-console = Console()
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--bundle", type=Path, default=shipped_bundle())
-    parser.add_argument("--drive", default="kitti-00")
-    parser.add_argument("--frames", type=int, default=200)
-    parser.add_argument("--sweep-frames", type=int, default=60)
-    parser.add_argument("--out", type=Path, default=Path("out/bench"))
-    options = parser.parse_args()
-    if options.drive == "kitti-00" and not is_cached(options.drive):
-        fetch(options.drive)
-    planner = Planner.load(options.bundle)
-    frames = _spread(windows(open_drive(options.drive)).windows, options.frames)
+    options = options_of(__doc__)
+    planner, frames = planner_and_frames(options)
     results: dict[str, Any] = {"drive": options.drive, "frames": len(frames)}
     results["greedy"] = greedy(planner, frames)
     results["instruments"] = instruments(planner, frames[:20])
-    results["sweep"] = sweep(planner, _spread(frames, options.sweep_frames))
-    results["rules"] = rules(planner, _spread(frames, options.sweep_frames))
-    write_atomic(options.out / "frame.json", json.dumps(results, indent=2))
-    console.print(f"written to {options.out / 'frame.json'}")
+    results["sweep"] = sweep(planner, spread(frames, options.sweep_frames))
+    write_results(options.out / "frame.json", results)
 
 
 def greedy(planner: Planner, frames: list[Window]) -> dict[str, Any]:
     """Identity, latency, acceptance, host share and error of the greedy decoders."""
-    plans = _interleaved(planner, frames, GREEDY, "greedy decoders")
-    table = Table(title=f"greedy, N = 1, {len(frames)} frames")
+    plans = interleaved(planner, frames, GREEDY, "greedy decoders")
     columns = ("decoder", "ms", "vs ar", "vs ar-scaffold", "passes", "acc. length", "host", "same")
-    for column in columns:
-        table.add_column(column, justify="left" if column == "decoder" else "right")
-    latency = {name: _latency(done) for name, done in plans.items()}
+    shown = table(f"greedy, N = 1, {len(frames)} frames", *columns)
+    taken = {name: latency(done) for name, done in plans.items()}
     out: dict[str, Any] = {}
     for name, done in plans.items():
         differing = [i for i, plan in enumerate(done) if _differs(plan, plans["ar"][i])]
         gaps = {i: _gap(planner, frames[i], done[i], plans["ar"][i]) for i in differing}
         out[name] = {
-            "ms": latency[name] * 1e3,
-            "speedup_vs_ar": latency["ar"] / latency[name],
-            "speedup_vs_ar_scaffold": latency["ar-scaffold"] / latency[name],
+            "ms": taken[name] * 1e3,
+            "speedup_vs_ar": taken["ar"] / taken[name],
+            "speedup_vs_ar_scaffold": taken["ar-scaffold"] / taken[name],
             "target_passes": float(np.mean([p.stats.target_passes for p in done])),
-            "acceptance_length": _acceptance_length(done),
-            "host_share": _host_share(done),
+            "acceptance_length": acceptance_length(done),
+            "host_share": host_share(done),
             "identical_to_ar": len(done) - len(differing),
             "near_ties": {frames[i].observation.frame: gap for i, gap in gaps.items()},
             "all_differences_are_near_ties": all(gap < NEAR_TIE for gap in gaps.values()),
         }
         row = out[name]
-        table.add_row(
+        shown.add_row(
             name,
             f"{row['ms']:.1f}",
             f"{row['speedup_vs_ar']:.2f}x",
@@ -102,7 +89,7 @@ def greedy(planner: Planner, frames: list[Window]) -> dict[str, Any]:
             f"{row['host_share']:.1%}",
             f"{row['identical_to_ar']}/{len(done)}",
         )
-    console.print(table)
+    console.print(shown)
     for name, row in out.items():
         if row["near_ties"]:
             console.print(f"{name}: differing frames and their top-2 logit gap {row['near_ties']}")
@@ -127,7 +114,7 @@ def instruments(planner: Planner, frames: list[Window]) -> dict[str, float]:
     counter = (time.perf_counter() - began) / repeats
     rounds = float(np.mean([plan.stats.rounds for plan in plans]))
     share = (
-        rounds * (6 * timer + counter) / _latency(plans)
+        rounds * (6 * timer + counter) / latency(plans)
     )  # embed, draft, head; embed, verify, head
     console.print(f"timers and counters: {share:.2%} of a frame")
     return {"timer_us": timer * 1e6, "counter_us": counter * 1e6, "share": share}
@@ -142,21 +129,20 @@ def error(frames: list[Window], plans: list[Plan]) -> dict[str, Any]:
     paths = {"greedy": np.stack([blank if p.trajectory is None else p.trajectory for p in plans])}
     paths |= {name: baseline(name, observations) for name in BASELINES}
     errors = {name: distances(path, truth) for name, path in paths.items()}
-    table = Table(title=f"ADE, m, {len(frames)} frames, 95 % block bootstrap")
-    for column in ("path", "ADE@3s", "ADE@5s"):
-        table.add_column(column, justify="left" if column == "path" else "right")
+    title = f"ADE, m, {len(frames)} frames, 95 % block bootstrap"
+    shown = table(title, "path", "ADE@3s", "ADE@5s")
     out: dict[str, Any] = {}
     for name, distance in errors.items():
         intervals = [bootstrap.mean(ade(distance, horizon)) for horizon in (3.0, 5.0)]
         cells = [f"{i.value:.2f} [{i.low:.2f}, {i.high:.2f}]" for i in intervals]
-        table.add_row(name, *cells)
+        shown.add_row(name, *cells)
         out[name] = {"ade_3s": vars(intervals[0]), "ade_5s": vars(intervals[1])}
     best = min(set(BASELINES) - {"still"}, key=lambda name: out[name]["ade_5s"]["value"])
     out["best_baseline"] = best
     out["ratio_to_best"] = out["greedy"]["ade_5s"]["value"] / out[best]["ade_5s"]["value"]
     paired = bootstrap.difference(ade(errors["greedy"], 5.0), ade(errors[best], 5.0))
     out["paired_difference_to_best"] = vars(paired)
-    console.print(table)
+    console.print(shown)
     console.print(
         f"greedy / {best}: {out['ratio_to_best']:.3f}; paired difference "
         f"{paired.value:+.2f} m [{paired.low:+.2f}, {paired.high:+.2f}]"
@@ -171,25 +157,23 @@ def sweep(planner: Planner, frames: list[Window]) -> dict[str, Any]:
         for n in SWEEP
         for method in ("ar-scaffold", "dflash")
     }
-    plans = _interleaved(planner, frames, settings, "rollout sweep")
-    latency = {name: _latency(done) for name, done in plans.items()}
-    table = Table(title=f"rollouts at T = {SAMPLED.temperature}, {len(frames)} frames")
+    plans = interleaved(planner, frames, settings, "rollout sweep")
+    taken = {name: latency(done) for name, done in plans.items()}
     columns = ("N", "ar-scaffold ms", "dflash ms", "speedup", "vs N = 1", "acc. length", "cache MB")
-    for column in columns:
-        table.add_column(column, justify="right")
+    shown = table(f"rollouts at T = {SAMPLED.temperature}, {len(frames)} frames", *columns)
     out: dict[str, Any] = {}
     for n in SWEEP:
         plain, gated = f"ar-scaffold N={n}", f"dflash N={n}"
         out[str(n)] = {
-            "ar_scaffold_ms": latency[plain] * 1e3,
-            "dflash_ms": latency[gated] * 1e3,
-            "speedup": latency[plain] / latency[gated],
-            "cost_vs_one": latency[gated] / latency["dflash N=1"],
-            "acceptance_length": _acceptance_length(plans[gated]),
+            "ar_scaffold_ms": taken[plain] * 1e3,
+            "dflash_ms": taken[gated] * 1e3,
+            "speedup": taken[plain] / taken[gated],
+            "cost_vs_one": taken[gated] / taken["dflash N=1"],
+            "acceptance_length": acceptance_length(plans[gated]),
             "cache_mb": plans[gated][0].stats.cache_bytes / 1e6,
         }
         row = out[str(n)]
-        table.add_row(
+        shown.add_row(
             str(n),
             f"{row['ar_scaffold_ms']:.1f}",
             f"{row['dflash_ms']:.1f}",
@@ -199,7 +183,7 @@ def sweep(planner: Planner, frames: list[Window]) -> dict[str, Any]:
             f"{row['cache_mb']:.2f}",
         )
         assert plans[gated][0].stats.cache_bytes == _trunk_and_branches(planner, n)
-    console.print(table)
+    console.print(shown)
     return out
 
 
@@ -210,73 +194,6 @@ def _trunk_and_branches(planner: Planner, n: int) -> int:
     row = sum(2 * 4 * each.layers * each.kv_heads * each.head_dim for each in networks)
     branches = n * manifest.limits.branch if n > 1 else 1  # without a fork, one masked row
     return row * (manifest.limits.trunk + branches)
-
-
-def rules(planner: Planner, frames: list[Window]) -> dict[str, Any]:
-    """Acceptance of the three rules for sampled chains, on the same frames."""
-    settings = {
-        f"{rule} T={t}": DecodeSettings(accept=rule, block=16, rollouts=4, sampling=Sampling(t))
-        for t in (0.5, 1.0)
-        for rule in ("coupled", "token", "block")
-    }
-    plans = _interleaved(planner, frames, settings, "acceptance rules")
-    table = Table(title=f"sampled chains, block 16, N = 4, {len(frames)} frames")
-    for column in ("rule", "acc. length in trajectory", "acceptance rate", "ms"):
-        table.add_column(column, justify="left" if column == "rule" else "right")
-    out: dict[str, Any] = {}
-    for name, done in plans.items():
-        counts = np.sum([p.stats.by_section["trajectory"] for p in done], axis=0)
-        rounds, committed, proposed, accepted = counts
-        out[name] = {
-            "acceptance_length": float(committed / rounds),
-            "acceptance_rate": float(accepted / proposed),
-            "ms": _latency(done) * 1e3,
-        }
-        row = out[name]
-        table.add_row(
-            name,
-            f"{row['acceptance_length']:.2f}",
-            f"{row['acceptance_rate']:.1%}",
-            f"{row['ms']:.1f}",
-        )
-    console.print(table)
-    return out
-
-
-def _interleaved(
-    planner: Planner, frames: list[Window], settings: dict[str, DecodeSettings], title: str
-) -> dict[str, list[Plan]]:
-    names = list(settings)
-    for name in names:
-        for window in frames[:3]:
-            planner.plan(window.observation, settings[name], "mean")
-    plans: dict[str, list[Plan]] = {name: [] for name in names}
-    for i, window in enumerate(track(frames, title, console=console, transient=True)):
-        for name in names[i % len(names) :] + names[: i % len(names)]:
-            frame = replace(settings[name], frame=window.observation.frame)
-            plans[name].append(planner.plan(window.observation, frame, "mean"))
-    return plans
-
-
-def _spread(frames: Any, count: int) -> list[Window]:
-    """`count` frames, evenly spread."""
-    chosen = np.linspace(0, len(frames) - 1, min(count, len(frames))).round().astype(int)
-    return [frames[i] for i in np.unique(chosen)]
-
-
-def _latency(plans: list[Plan]) -> float:
-    """s; mean over frames."""
-    return float(np.mean([plan.latency for plan in plans]))
-
-
-def _acceptance_length(plans: list[Plan]) -> float:
-    return sum(p.stats.committed for p in plans) / sum(p.stats.rounds for p in plans)
-
-
-def _host_share(plans: list[Plan]) -> float:
-    """Share of a frame outside of engine calls, from prompt to plan."""
-    engine = sum(sum(plan.stats.seconds.values()) for plan in plans)
-    return 1.0 - engine / sum(plan.latency for plan in plans)
 
 
 def _differs(plan: Plan, other: Plan) -> bool:
@@ -292,6 +209,4 @@ def _gap(planner: Planner, window: Window, plan: Plan, other: Plan) -> float:
 
 
 if __name__ == "__main__":
-    started = time.perf_counter()
     main()
-    console.print(f"{time.perf_counter() - started:.0f} s in all")

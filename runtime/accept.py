@@ -81,6 +81,9 @@ def by_rule(rule: Accept, block: Block, p: Floats, numbers: Numbers) -> Accepted
 CHAIN_RULES: dict[str, Callable[[Ints, Floats, Floats, Ints, Floats], ChainVerdict]] = {
     "token": token_wise,
     "block": block_wise,
+    # what the rules for trees come to on a chain
+    "rrs-wor": token_wise,
+    "traversal": block_wise,
 }
 
 

@@ -35,5 +35,9 @@ class EngineError(SlipstreamError):
     """An engine can't be loaded, or does not fit its manifest or its inputs."""
 
 
+class SettingsError(SlipstreamError):
+    """A setting of decoding has the wrong type or is out of range."""
+
+
 class CacheFullError(SlipstreamError):
     """A pass needs more cache rows than the bundle's limits allow."""

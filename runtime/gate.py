@@ -7,7 +7,7 @@ measured cost curve, with acceptance learnt while driving.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,8 +24,8 @@ Ints = NDArray[np.int64]
 PRIOR_RATE, PRIOR_COUNT = 0.85, 4.0  # what is believed of a place before it was ever drafted
 MEMORY = 50.0  # times a place was judged after which old evidence fades
 DRIFT = 0.01  # how far belief returns to the prior when a place is passed without a draft
-LEARNING = 4  # frames in which a stretch is drafted before its time counts
-RETRY = 64  # frames after which the worse of drafting and not drafting is timed again
+LEARNING = 4  # frames in which each way of drafting a stretch is tried first
+RETRY = 64  # frames after which a way that was worse is timed again
 MARGIN = 1.03  # a draft must promise this much more per second, or noise decides
 ROWS = 128  # of a pass, per rollout, that costs are tabulated for
 LENGTHS = 64  # cache lengths are rounded to this for the cost tables
@@ -64,32 +64,47 @@ class Evidence:
             counts[places] += DRIFT * (prior - counts[places])
 
 
+Arm = Literal["tree", "chain", "plain"]
+# ways to decode a stretch of a frame with a method: a tree that doesn't pay is a chain
+ARMS: dict[str, tuple[Arm, ...]] = {
+    "dflash": ("chain", "plain"),
+    "ddtree": ("tree", "chain", "plain"),
+    "spectr": ("tree", "plain"),
+}
+
+
 @dataclass
 class Trial:
-    """What a stretch of a frame took with and without drafting, as measured; s, None if never."""
+    """What a stretch of a frame took in each way, as measured.
 
-    drafted: float | None = None
-    plain: float | None = None
+    Attributes:
+        arms: the ways; the last drafts nothing.
+        seconds: of a stretch by way, for those that were tried.
+    """
+
+    arms: tuple[Arm, ...]
+    seconds: dict[Arm, float] = field(default_factory=dict)
     turns: int = 0
 
-    def next(self, expected_plain: float) -> bool:
-        """Whether to draft this time: the better so far, and now and then the other."""
-        self.turns += 1
-        if self.drafted is None or self.turns <= LEARNING:
-            return True
-        if self.plain is None:
-            return self.drafted < expected_plain / MARGIN
-        return (self.drafted <= self.plain) != (self.turns % RETRY == 0)
+    def next(self, expected_plain: float) -> Arm:
+        """How to decode this time: the best so far, and now and then another."""
+        turn, self.turns = self.turns, self.turns + 1
+        drafting = self.arms[:-1]
+        if turn < LEARNING * len(drafting):
+            return drafting[turn // LEARNING]
+        best = min(self.seconds, key=lambda arm: self.seconds[arm])
+        if "plain" not in self.seconds and self.seconds[best] >= expected_plain / MARGIN:
+            return "plain"
+        others = [arm for arm in self.seconds if arm != best]
+        if others and turn % RETRY == 0:
+            return others[turn // RETRY % len(others)]
+        return best
 
-    def add(self, drafted: bool, seconds: float) -> None:
-        known = self.drafted if drafted else self.plain
+    def add(self, arm: Arm, seconds: float) -> None:
         # other processes only ever add time: a faster stretch says more than a slower one
-        known = seconds if known is None else known
-        mean = known + (0.5 if seconds < known else 0.1) * (min(seconds, 2 * known) - known)
-        if drafted:
-            self.drafted = mean
-        else:
-            self.plain = mean
+        known = self.seconds.get(arm, seconds)
+        weight = 0.5 if seconds < known else 0.1
+        self.seconds[arm] = known + weight * (min(seconds, 2 * known) - known)
 
 
 class Width(NamedTuple):
@@ -112,22 +127,24 @@ class Gate:
 
     Attributes:
         widths: to draft; the drafter's own, and others that it was trained for.
+        arms: the method's.
         host: s of host work a round costs besides its passes.
     """
 
     curve: CostCurve
     widths: tuple[int, ...]
+    arms: tuple[Arm, ...]
     host: float = 5e-4
-    evidence: dict[tuple[int, int, bool], Evidence] = field(default_factory=dict)
+    evidence: dict[tuple[int, int, bool, bool], Evidence] = field(default_factory=dict)
     trials: dict[Stretch, Trial] = field(default_factory=dict)
     _tables: dict[tuple[int, int], tuple[Floats, Floats]] = field(default_factory=dict)
 
     def trial(self, rollouts: Rollouts, until: int, sampled: bool) -> Trial:
         """What decoding these rollouts up to `until` took before."""
-        return self.trials.setdefault((len(rollouts), until, sampled), Trial())
+        return self.trials.setdefault((len(rollouts), until, sampled), Trial(self.arms))
 
-    def drafts(self, trial: Trial, rollouts: Rollouts, script: Script, until: int) -> bool:
-        """Whether to draft at all up to `until`, by what that took before.
+    def arm(self, trial: Trial, rollouts: Rollouts, script: Script, until: int) -> Arm:
+        """How to decode up to `until`, by what that took before.
 
         Rollouts that finish apart, and host work that grows with them, are in no cost curve: the
         stretch is timed as a whole.
@@ -139,14 +156,16 @@ class Gate:
         one_pass = float(np.interp(rows, np.arange(ROWS + 1), target)) + self.host
         return trial.next(values * one_pass)
 
-    def choose(self, rollouts: Rollouts, script: Script, until: int, sampled: bool) -> Width:
+    def choose(
+        self, rollouts: Rollouts, script: Script, until: int, sampled: bool, tree: bool
+    ) -> Width:
         """The width with the most expected tokens a second, averaged over the rollouts."""
         target, draft = self._seconds(len(rollouts), int(rollouts.start.max()))
         run = script.next_value[rollouts.start] - rollouts.start
         plain = run.mean() / (target[min(int(run.max()), ROWS)] + self.host)
         best, most = NO_DRAFT, MARGIN * plain
         for width, seconds in zip(self.widths, draft, strict=True):
-            rates = self._evidence(script, width, sampled).rates
+            rates = self._evidence(script, width, sampled, tree).rates
             tokens = self._tokens(rollouts, script, until, rates, width)
             promised = tokens / (target[2 : width + 1] + seconds + 2 * self.host)
             rows = int(promised.argmax())
@@ -155,7 +174,7 @@ class Gate:
         if best == NO_DRAFT:
             for width in self.widths:
                 places = self._ahead(rollouts, script, width) - script.prompt
-                self._evidence(script, width, sampled).drift(places)
+                self._evidence(script, width, sampled, tree).drift(places)
         return best
 
     def budget(self, nodes: Nodes, length: int) -> int:
@@ -176,7 +195,8 @@ class Gate:
         length = accepted.length
         ended = block.positions[:, 0] + length + 1
         fell = ended[(length < block.limit) & ~script.fixed[ended]]
-        evidence = self._evidence(script, block.draft_width, sampled)
+        tree = block.parents is not None
+        evidence = self._evidence(script, block.draft_width, sampled, tree)
         evidence.add(stood - script.prompt, fell - script.prompt)
 
     def _tokens(
@@ -194,8 +214,8 @@ class Gate:
         ahead = rollouts.start[:, None] + np.arange(1, width)
         return np.asarray(np.minimum(ahead, len(script) - 1))
 
-    def _evidence(self, script: Script, width: int, sampled: bool) -> Evidence:
-        key = len(script.scaffold), width, sampled
+    def _evidence(self, script: Script, width: int, sampled: bool, tree: bool) -> Evidence:
+        key = len(script.scaffold), width, sampled, tree
         if key not in self.evidence:
             self.evidence[key] = Evidence.none(len(script.scaffold))
         return self.evidence[key]

@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
 
 from runtime.drafter import BlockDrafter, Marginals
 from runtime.draws import DRAFT, Draws
-from runtime.gate import NO_DRAFT, Gate, Width
+from runtime.gate import ARMS, NO_DRAFT, Arm, Gate, Width
 from runtime.propose import Block, root_only, scaffold_run
 from runtime.script import Rollouts, Script
 from runtime.settings import DecodeSettings, Sampling
-from runtime.shapes import best_nodes, best_tree, chain, paths, sampled_tree
+from runtime.shapes import best_nodes, best_tree, chain, drawn_nodes, paths, sampled_tree
 from runtime.telemetry import FrameStats
 from runtime.tree import Nodes
 
+Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 MAX_NODES = 64  # of a tree whose size the cost curve chooses
@@ -39,7 +40,10 @@ class Proposer:
     draws: Draws
     stats: FrameStats
     most_nodes: int
-    drafting: bool = True  # the gate's word on the present stretch
+    arm: Arm = field(init=False)  # the gate's word on the present stretch
+
+    def __post_init__(self) -> None:
+        self.arm = ARMS[self.settings.method][0] if self.drafter else "plain"
 
     def propose(self, rollouts: Rollouts, until: int, sampling: Sampling) -> Block:
         """The next block of every rollout, for tokens before position `until`."""
@@ -56,51 +60,69 @@ class Proposer:
         return self._greedy(marginals, rollouts, sampling)
 
     def _width(self, rollouts: Rollouts, until: int, sampling: Sampling) -> Width:
-        if self.drafter is None or not self.drafting:
+        if self.drafter is None or self.arm == "plain":
             return NO_DRAFT
         if self.settings.block or self.gate is None:
             block = self.settings.block or self.drafter.dims.block
             return Width(block, block)
-        width = self.gate.choose(rollouts, self.script, until, sampling.temperature > 0)
-        # a tree's rows are chosen by its own budget
-        return Width(width.draft, width.draft) if self.settings.method == "ddtree" else width
+        sampled, tree = sampling.temperature > 0, self.arm == "tree"
+        width = self.gate.choose(rollouts, self.script, until, sampled, tree)
+        # a best-first tree's rows are chosen by its own budget
+        return Width(width.draft, width.draft) if self._best_first else width
+
+    @property
+    def _best_first(self) -> bool:
+        return self.settings.method == "ddtree" and self.arm == "tree"
 
     def _greedy(self, marginals: Marginals, rollouts: Rollouts, sampling: Sampling) -> Block:
-        if self.settings.method == "ddtree":
+        if self._best_first:
             return self._best_tree(marginals, rollouts, sampling)
         return chain(marginals, sampling, None, want_q=False)
 
     def _drawn(self, marginals: Marginals, rollouts: Rollouts, sampling: Sampling) -> Block:
         numbers = self.draws.of_round(rollouts.ids, rollouts.start)
         n, w = marginals.block.tokens.shape
-        match self.settings.method, self.settings.rule:
-            case "ddtree", "coupled":
-                return self._best_tree(marginals, rollouts, sampling)
-            case "ddtree", _:
-                nodes, _tokens, rows = self._nodes(marginals, rollouts, sampling)
+        match self.settings.rule:
+            case "match":
+                return self._followed(marginals, rollouts, sampling, None)
+            case "coupled":
+                u = self.draws.at_position(rollouts.ids[:, None], marginals.block.positions)
+                return self._followed(marginals, rollouts, sampling, u)
+            case "rrs-wor" | "traversal" if self._best_first:
+                nodes = drawn_nodes(marginals, sampling, self.settings.nodes or self.most_nodes)
+                rows = self._rows(nodes, rollouts)
                 u = numbers(np.zeros((n, rows), np.int64), DRAFT)
                 return sampled_tree(marginals, nodes, rows, sampling, u)
-            case "spectr", _:
+            case "k-seq" | "rrs":
                 k = self.settings.paths
                 places = np.broadcast_to(np.arange(k), (n, w, k))
                 return paths(marginals, k, sampling, numbers(places, DRAFT))
-            case _, "coupled":
-                u = self.draws.at_position(rollouts.ids[:, None], marginals.block.positions)
-                return chain(marginals, sampling, u, want_q=False)
             case _:
                 u = numbers(np.zeros((n, w), np.int64), DRAFT)
                 return chain(marginals, sampling, u, want_q=True)
 
-    def _best_tree(self, marginals: Marginals, rollouts: Rollouts, sampling: Sampling) -> Block:
-        nodes, tokens, rows = self._nodes(marginals, rollouts, sampling)
-        return best_tree(marginals, nodes, tokens, rows)
+    def _followed(
+        self, marginals: Marginals, rollouts: Rollouts, sampling: Sampling, u: Floats | None
+    ) -> Block:
+        """For rules by which the target's own draws decide; u [N, W] are its numbers, if used."""
+        if self._best_first:
+            return self._best_tree(marginals, rollouts, sampling, u)
+        return chain(marginals, sampling, u, want_q=False)
 
-    def _nodes(
-        self, marginals: Marginals, rollouts: Rollouts, sampling: Sampling
-    ) -> tuple[Nodes, Ints, int]:
-        """Candidate nodes, their tokens by depth and rank, and how many rows to verify."""
-        nodes, tokens = best_nodes(marginals, sampling, self.settings.nodes or self.most_nodes)
+    def _best_tree(
+        self,
+        marginals: Marginals,
+        rollouts: Rollouts,
+        sampling: Sampling,
+        u: Floats | None = None,
+    ) -> Block:
+        most = self.settings.nodes or self.most_nodes
+        nodes, tokens = best_nodes(marginals, sampling, most, u)
+        return best_tree(marginals, nodes, tokens, self._rows(nodes, rollouts))
+
+    def _rows(self, nodes: Nodes, rollouts: Rollouts) -> int:
+        """How many rows of a tree to verify, its root included."""
         budget = self.settings.nodes
         if budget is None and self.gate is not None:
             budget = self.gate.budget(nodes, int(rollouts.start.max()))
-        return nodes, tokens, 1 + min(budget or self.most_nodes, nodes.most)
+        return 1 + min(budget or self.most_nodes, nodes.most)

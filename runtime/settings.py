@@ -2,24 +2,69 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Literal, get_args
+from dataclasses import dataclass, fields
+from numbers import Integral, Real
+from typing import Any, Literal, get_args
 
-from runtime.errors import SlipstreamError
+from runtime.errors import SettingsError
 
 Method = Literal["ar", "ar-scaffold", "dflash", "ddtree", "spectr"]
-Accept = Literal["coupled", "token", "block", "k-seq", "rrs", "rrs-wor", "traversal"]
+Accept = Literal["coupled", "match", "token", "block", "k-seq", "rrs", "rrs-wor", "traversal"]
 
 # what can verify what a method proposes; the first is the default
 RULES: dict[str, tuple[Accept, ...]] = {
     "ar": ("coupled",),
     "ar-scaffold": ("coupled",),
-    "dflash": ("block", "token", "coupled"),
-    "ddtree": ("coupled", "rrs-wor", "traversal"),
+    "dflash": ("block", "token", "coupled", "match"),
+    "ddtree": ("coupled", "match", "rrs-wor", "traversal"),
     "spectr": ("k-seq", "rrs"),
 }
 COLDEST = 1e-6  # below it logits overflow
 DRAFTING = ("dflash", "ddtree", "spectr")
+# the target's own draw decides, so the output is that of `ar` draw by draw
+FOLLOWING: tuple[Accept, ...] = ("coupled", "match")
+
+
+def _settle(settings: Sampling | DecodeSettings) -> None:
+    """Insist on each field's type; numbers of numpy become plain ones."""
+    for field in fields(settings):
+        kind, value = str(field.type), getattr(settings, field.name)
+        if value is None and kind.endswith("| None"):
+            continue
+        object.__setattr__(settings, field.name, _settled(field.name, kind, value))
+
+
+def _settled(name: str, kind: str, value: Any) -> Any:
+    if kind.startswith("int"):  # True is a number to Python, and a mistake here
+        if isinstance(value, bool) or not isinstance(value, Integral):
+            raise _mistyped(name, "a whole number", value)
+        return int(value)
+    if kind == "float":
+        if isinstance(value, bool) or not isinstance(value, Real):
+            raise _mistyped(name, "a number", value)
+        return float(value)
+    wanted = Sampling if kind == "Sampling" else str
+    if not isinstance(value, wanted):
+        raise _mistyped(name, "a Sampling" if wanted is Sampling else "a name", value)
+    return value
+
+
+def _mistyped(name: str, expected: str, found: object) -> SettingsError:
+    return SettingsError(
+        f"{name} has the wrong type",
+        expected=expected,
+        found=f"{found!r}"[:80] + f", a {type(found).__name__}",
+        fix=f"give {name} {expected}; see the docstring of `slipstream.DecodeSettings`",
+    )
+
+
+def _bad(argument: str, expected: str, found: object) -> SettingsError:
+    return SettingsError(
+        f"{argument} is out of range",
+        expected=expected,
+        found=str(found),
+        fix="see `slipstream run --help`",
+    )
 
 
 @dataclass(frozen=True)
@@ -27,6 +72,9 @@ class Sampling:
     """The processed distribution: allowed set, then top-k, temperature, top-p, renormalised.
 
     temperature 0 is greedy. top_k 0 and top_p 1 leave everything in.
+
+    Raises:
+        SettingsError: a value of another type, or out of range.
     """
 
     temperature: float = 0.0
@@ -34,6 +82,7 @@ class Sampling:
     top_p: float = 1.0
 
     def __post_init__(self) -> None:
+        _settle(self)
         if self.temperature != 0.0 and not COLDEST <= self.temperature < float("inf"):
             raise _bad("temperature", f"0 (greedy) or at least {COLDEST:g}", self.temperature)
         if self.top_k < 0:
@@ -50,9 +99,11 @@ class DecodeSettings:
         method: `ar` one pass a token; `ar-scaffold` the same without passes for fixed tokens;
             `dflash` drafts a chain and verifies it; `ddtree` a best-first tree; `spectr` a trie of
             independent paths.
-        accept: rule for sampled drafts, one of RULES[method]; None takes the first. `coupled` draws
-            draft and target from common random numbers, so the output equals that of `ar`, seed by
-            seed; the others have the same distribution. Greedy output is the same for all.
+        accept: rule for sampled drafts, one of RULES[method]; None takes the first. `match` drafts
+            the likeliest tokens and keeps those that the target draws; `coupled` does so too, but
+            drafts with the random numbers that the target will draw with. The output of both
+            equals that of `ar`, seed by seed; the others have the same distribution. Greedy output
+            is the same for all.
         block: width of a drafted block, the anchor included; None lets the cost gate choose,
             down to no drafting at all.
         nodes: a tree's budget, the root not counted; None lets the cost curve choose.
@@ -61,8 +112,11 @@ class DecodeSettings:
         sampling: for the forked part.
         prefix_sampling: for the part before the fork.
         seed, frame: with rollout and position, the counter that all randomness comes from. With a
-            rule other than `coupled`, the same output again needs a fixed `block` and `nodes` too:
+            rule not in FOLLOWING, the same output again needs a fixed `block` and `nodes` too:
             the gate's widths follow the times and drafts of the frames before.
+
+    Raises:
+        SettingsError: a value of another type, or out of range.
     """
 
     method: Method = "dflash"
@@ -77,6 +131,7 @@ class DecodeSettings:
     frame: int = 0
 
     def __post_init__(self) -> None:
+        _settle(self)
         if self.method not in get_args(Method):
             raise _bad("decoder", " or ".join(get_args(Method)), self.method)
         if self.accept is not None and self.accept not in RULES[self.method]:
@@ -97,12 +152,3 @@ class DecodeSettings:
     def rule(self) -> Accept:
         """The acceptance rule in force."""
         return self.accept or RULES[self.method][0]
-
-
-def _bad(argument: str, expected: str, found: object) -> SlipstreamError:
-    return SlipstreamError(
-        f"{argument} is out of range",
-        expected=expected,
-        found=str(found),
-        fix="see `slipstream run --help`",
-    )

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from runtime.drafter import Marginals
 from runtime.propose import Block, pad_with_anchor
-from runtime.sampling import distribution, draw, one_hot
+from runtime.sampling import distribution, draw, foreseen, one_hot
 from runtime.settings import Sampling
 from runtime.tree import Nodes, best_first, trie
 
@@ -17,7 +17,13 @@ Array = NDArray[Any]
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
-RAW = Sampling(temperature=1.0)
+# at temperature 0 the target takes its likeliest token, which is the drafter's likeliest more often
+# than a draw would be: measured, as often as its probability at this temperature says
+LIKELIEST = Sampling(temperature=0.45)
+
+SIBLINGS = 8  # most drawn children of a node
+DOUBT = 0.5  # how far the overlap of drafter and target falls where the drafter is in doubt
+LATER = 0.4  # chance of a younger sibling when the elder ones have fallen
 
 
 def chain(marginals: Marginals, sampling: Sampling, u: Floats | None, want_q: bool) -> Block:
@@ -41,15 +47,23 @@ def chain(marginals: Marginals, sampling: Sampling, u: Floats | None, want_q: bo
     return block
 
 
-def best_nodes(marginals: Marginals, sampling: Sampling, budget: int) -> tuple[Nodes, Ints]:
+def best_nodes(
+    marginals: Marginals, sampling: Sampling, budget: int, u: Floats | None = None
+) -> tuple[Nodes, Ints]:
     """The best-first tree's nodes, and the tokens by depth and rank [N, D, R].
 
-    At temperature 0 the marginals count as they are (as in DDTree's release); above it they are
-    processed like the target, since a node is reached as often as the target samples it.
+    Above temperature 0 the marginals are processed like the target, since a node is reached as
+    often as the target samples it.
+
+    Args:
+        u: [N, W] the numbers that the target will draw with, where they may be used: a node is then
+            as likely as the target's draw at that number.
     """
     block = marginals.block
     n, w = block.tokens.shape
-    q = distribution(marginals.logits, sampling if sampling.temperature > 0 else RAW)
+    q = distribution(marginals.logits, sampling if sampling.temperature > 0 else LIKELIEST)
+    if u is not None:
+        q = foreseen(q, u[np.nonzero(block.drafted)])
     ranks = min(budget, q.shape[-1])
     if ranks < q.shape[-1]:
         likeliest = np.argpartition(-q, ranks - 1, axis=-1)[:, :ranks]
@@ -77,6 +91,30 @@ def best_tree(marginals: Marginals, nodes: Nodes, tokens: Ints, width: int) -> B
     return block
 
 
+def drawn_nodes(marginals: Marginals, sampling: Sampling, budget: int) -> Nodes:
+    """The best-first tree for drawn tokens: by how likely each child of a node is the one to stand.
+
+    A first child x ~ q stands with probability sum_x min(p, q). The target's p is not known; the
+    measured overlap falls about linearly in the doubt 1 - sum_x q(x)^2. A younger sibling, drawn
+    without the elder ones, gets its chance when they have fallen.
+    """
+    block = marginals.block
+    n, w = block.tokens.shape
+    ranks = min(budget, SIBLINGS)
+    q = distribution(marginals.logits, sampling)
+    falls = DOUBT * (1.0 - np.square(q).sum(axis=-1))
+    chances = np.full((n, w - 1, ranks), -np.inf)
+    chances[block.real[:, 1:] & ~block.drafted[:, 1:], 0] = 0.0
+    later = LATER * (1.0 - LATER) ** np.arange(ranks - 1)
+    stands = np.concatenate([1.0 - falls[:, None], falls[:, None] * later], axis=-1)
+    there_are = np.count_nonzero(q, axis=-1)[:, None]
+    with np.errstate(divide="ignore"):
+        chances[block.drafted[:, 1:]] = np.where(
+            np.arange(ranks) < there_are, np.log(stands), -np.inf
+        )
+    return best_first(chances, budget)
+
+
 def sampled_tree(
     marginals: Marginals, nodes: Nodes, width: int, sampling: Sampling, u: Floats
 ) -> Block:
@@ -90,14 +128,17 @@ def sampled_tree(
     q[np.nonzero(marginals.block.drafted)] = distribution(marginals.logits, sampling)
     parents = block.parents
     assert parents is not None
-    block.q = np.take_along_axis(q, block.depth[..., None], axis=1)
-    for n, row in zip(*np.nonzero(block.real), strict=True):
-        if row == 0:
-            continue
-        left = block.q[n, row].copy()
-        siblings = np.flatnonzero(parents[n, :row] == parents[n, row])
-        left[block.tokens[n, siblings]] = 0.0
-        block.tokens[n, row] = draw(left, u[n, row])
+    drawn = np.zeros((*parents.shape, int(nodes.rank.max()) + 1), np.int64)  # by parent and rank
+    block.q = q[np.arange(len(q))[:, None], block.depth]
+    rank = nodes.rank[:, : width - 1]
+    for nth in range(int(rank.max()) + 1):  # all first children at once, then all second ones
+        at = np.nonzero(block.real[:, 1:] & (rank == nth))
+        at = at[0], at[1] + 1
+        left = block.q[at]
+        for elder in range(nth):
+            left[np.arange(len(left)), drawn[at[0], parents[at], elder]] = 0.0
+        block.tokens[at] = draw(left, u[at])
+        drawn[at[0], parents[at], nth] = block.tokens[at]
     return block
 
 
@@ -128,7 +169,7 @@ def paths(marginals: Marginals, k: int, sampling: Sampling, u: Floats) -> Block:
         block.real[n, :size] = True
         block.drafted[n, :size] = chain_block.drafted[n, depth]
         block.paths[n, :, : rows.shape[1]] = rows
-    block.q = np.take_along_axis(q, block.depth[..., None], axis=1)
+    block.q = q[np.arange(len(q))[:, None], block.depth]
     return block
 
 

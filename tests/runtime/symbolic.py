@@ -53,6 +53,10 @@ class Uniform:
     def __le__(self, other: float) -> bool:
         return self.interval.below(other / self.factor) if self.factor > 0 else other >= 0
 
+    def __rsub__(self, other: float) -> float:
+        """A float: what computes with a uniform may only propose, and sees just its half."""
+        return other - self.factor * (0.25 if self.interval.below(0.5) else 0.75)
+
     def __getitem__(self, _: object) -> Array:
         """`u[..., None]`, as of a numpy scalar."""
         array = np.empty(1, object)

@@ -11,7 +11,7 @@ from runtime.draws import ACCEPT, DRAFT
 from runtime.propose import Block
 from runtime.sampling import draw
 from runtime.scaffold import VALUE
-from runtime.settings import RULES, Sampling
+from runtime.settings import FOLLOWING, RULES, Sampling
 from runtime.shapes import best_nodes, chain, paths, sampled_tree
 from runtime.verify import block_wise, token_wise
 from tests.runtime.enumeration import Pair, block_of, distance, prefix_of, targets
@@ -204,7 +204,7 @@ def test_a_batch_of_chains_equals_one_at_a_time(rule) -> None:
 
 
 @pytest.mark.parametrize(
-    "rule", sorted({r for rules in RULES.values() for r in rules} - {"coupled"})
+    "rule", sorted({r for rules in RULES.values() for r in rules} - set(FOLLOWING))
 )
 def test_a_batch_of_blocks_equals_one_at_a_time(rule) -> None:
     """Padding that only company brings changes nothing."""

@@ -11,11 +11,13 @@ import pytest
 from runtime.accept import Accepted
 from runtime.costs import CostCurve, load_or_measure
 from runtime.gate import (
+    ARMS,
     LEARNING,
     MEMORY,
     NO_DRAFT,
     PRIOR_RATE,
     RETRY,
+    Arm,
     Evidence,
     Gate,
     Trial,
@@ -27,6 +29,7 @@ from runtime.tree import Nodes
 from tests.runtime.tabular import scaffold_of, tabular_graphs
 
 WIDTHS = (2, 4, 8)
+CHAIN, TREE = ARMS["dflash"], ARMS["ddtree"]
 SCRIPT = Script.of(np.asarray([1, 3]), scaffold_of("1?|" + "?" * 20))
 MIXED = Script.of(np.asarray([1, 3]), scaffold_of("1?|?11?11?11?"))
 
@@ -124,22 +127,22 @@ def test_bundle_machine_and_threads_have_curves_of_their_own(tmp_path: Path, mon
 
 
 def test_no_draft_where_drafting_cannot_pay() -> None:
-    gate = Gate(curve_of(1e-3, 0.0, draft=20e-3), WIDTHS)
-    assert gate.choose(rollouts_at(3), SCRIPT, len(SCRIPT), False) == NO_DRAFT
-    dear_rows = Gate(curve_of(0.0, 1e-3, draft=0.0), WIDTHS)
-    assert dear_rows.choose(rollouts_at(3), SCRIPT, len(SCRIPT), False) == NO_DRAFT
+    gate = Gate(curve_of(1e-3, 0.0, draft=20e-3), WIDTHS, CHAIN)
+    assert gate.choose(rollouts_at(3), SCRIPT, len(SCRIPT), False, False) == NO_DRAFT
+    dear_rows = Gate(curve_of(0.0, 1e-3, draft=0.0), WIDTHS, CHAIN)
+    assert dear_rows.choose(rollouts_at(3), SCRIPT, len(SCRIPT), False, False) == NO_DRAFT
 
 
 def test_a_wide_block_where_rows_are_nearly_free() -> None:
-    gate = Gate(curve_of(10e-3, 1e-6, draft=1e-3), WIDTHS)
-    assert gate.choose(rollouts_at(3), SCRIPT, len(SCRIPT), False) == (8, 8)
-    assert gate.choose(rollouts_at(3, 4, 5), SCRIPT, len(SCRIPT), True) == (8, 8)
+    gate = Gate(curve_of(10e-3, 1e-6, draft=1e-3), WIDTHS, CHAIN)
+    assert gate.choose(rollouts_at(3), SCRIPT, len(SCRIPT), False, False) == (8, 8)
+    assert gate.choose(rollouts_at(3, 4, 5), SCRIPT, len(SCRIPT), True, False) == (8, 8)
 
 
 def test_the_block_narrows_as_rows_grow_dearer() -> None:
     chosen = [
-        Gate(curve_of(5e-3, per_row, draft=0.5e-3), WIDTHS)
-        .choose(rollouts_at(3), SCRIPT, len(SCRIPT), False)
+        Gate(curve_of(5e-3, per_row, draft=0.5e-3), WIDTHS, CHAIN)
+        .choose(rollouts_at(3), SCRIPT, len(SCRIPT), False, False)
         .verify
         for per_row in (1e-6, 2.5e-3, 2e-2)
     ]
@@ -148,7 +151,7 @@ def test_the_block_narrows_as_rows_grow_dearer() -> None:
 
 def test_expected_tokens_are_a_sum_of_products() -> None:
     """1 + r + r^2 + ... over values; fixed tokens survive for certain; nothing behind the end."""
-    gate = Gate(curve_of(1e-3, 0.0, 1e-3), WIDTHS)
+    gate = Gate(curve_of(1e-3, 0.0, 1e-3), WIDTHS, CHAIN)
 
     def tokens(script: Script, *starts: int) -> list[float]:
         section = script.section[script.prompt :]
@@ -185,10 +188,10 @@ def round_of(stands: int, start: int = 4, width: int = 8) -> tuple[Block, Accept
 
 
 def test_a_bad_drafter_is_found_out_and_tried_again_later() -> None:
-    gate = Gate(curve_of(4e-3, 1e-4, draft=2e-3), WIDTHS)
+    gate = Gate(curve_of(4e-3, 1e-4, draft=2e-3), WIDTHS, CHAIN)
 
     def choose(sampled: bool) -> Width:
-        return gate.choose(rollouts_at(4), SCRIPT, len(SCRIPT), sampled)
+        return gate.choose(rollouts_at(4), SCRIPT, len(SCRIPT), sampled, False)
 
     assert choose(False).draft > 2
     for width in WIDTHS * 40:
@@ -203,27 +206,27 @@ def test_a_bad_drafter_is_found_out_and_tried_again_later() -> None:
 
 
 def test_a_good_drafter_earns_wider_blocks() -> None:
-    gate = Gate(curve_of(4e-3, 3e-4, draft=1e-3), WIDTHS)
+    gate = Gate(curve_of(4e-3, 3e-4, draft=1e-3), WIDTHS, CHAIN)
     places = len(SCRIPT.scaffold)
     for width in WIDTHS:
         poor = Evidence(np.full(places, 40.0), np.full(places, 22.0))
-        gate.evidence[places, width, False] = poor
-    before = gate.choose(rollouts_at(4), SCRIPT, len(SCRIPT), False)
+        gate.evidence[places, width, False, False] = poor
+    before = gate.choose(rollouts_at(4), SCRIPT, len(SCRIPT), False, False)
     for _ in range(60):
         gate.observe(SCRIPT, *round_of(7), sampled=False)
-    after = gate.choose(rollouts_at(4), SCRIPT, len(SCRIPT), False)
+    after = gate.choose(rollouts_at(4), SCRIPT, len(SCRIPT), False, False)
     assert before.verify < after.verify == 8
 
 
 @pytest.mark.parametrize("stands", [0, 1, 5, 7])
 def test_only_judged_drafts_are_evidence(stands) -> None:
     """Those that stood, and the one that fell; never those behind it."""
-    gate = Gate(curve_of(1e-3, 0.0, 1e-3), WIDTHS)
+    gate = Gate(curve_of(1e-3, 0.0, 1e-3), WIDTHS, CHAIN)
     places = len(SCRIPT.scaffold)
     prior = Evidence.none(places)
     gate.observe(SCRIPT, *round_of(stands), sampled=False)
     (key,) = gate.evidence
-    assert key == (places, 8, False)
+    assert key == (places, 8, False, False)
     first = 5 - SCRIPT.prompt  # the block's anchor is at 4
     judged = gate.evidence[key].judged - prior.judged
     stood = gate.evidence[key].stood - prior.stood
@@ -249,7 +252,7 @@ def test_old_evidence_fades() -> None:
 def budget_of(curve: CostCurve, probabilities: list[float], n: int = 1) -> int:
     score = np.log(np.asarray([probabilities] * n))
     blank = np.zeros(score.shape, np.int64)
-    return Gate(curve, WIDTHS, host=0.0).budget(Nodes(blank, blank, blank, score), 16)
+    return Gate(curve, WIDTHS, CHAIN, host=0.0).budget(Nodes(blank, blank, blank, score), 16)
 
 
 def test_a_trees_budget_follows_the_price_of_rows() -> None:
@@ -273,33 +276,41 @@ def test_padding_nodes_are_worth_nothing() -> None:
         assert budget_of(curve_of(1e-3, 1e-6, 0.0), [0.9, 0.8, 0.0, 0.0], n=3) == 2
 
 
-# Whether a stretch is drafted at all.
+# How a stretch is decoded.
 
 
-def run_of(trial: Trial, drafted: float, plain: float, frames: int) -> list[bool]:
-    """What was chosen, frame by frame, if the two cost this much."""
+def run_of(trial: Trial, frames: int, **cost: float) -> list[Arm]:
+    """What was chosen, frame by frame, if the ways cost this much."""
     chosen = []
     for _ in range(frames):
-        chosen.append(trial.next(expected_plain=plain))
-        trial.add(chosen[-1], drafted if chosen[-1] else plain)
+        chosen.append(trial.next(expected_plain=cost["plain"]))
+        trial.add(chosen[-1], cost[chosen[-1]])
     return chosen
 
 
 def test_a_stretch_is_drafted_only_while_that_is_faster() -> None:
-    assert all(run_of(Trial(), drafted=1.0, plain=2.0, frames=60))
-    slower = run_of(Trial(), drafted=2.0, plain=1.0, frames=300)
-    assert slower[:LEARNING] == [True] * LEARNING
-    assert sum(slower[LEARNING:]) == 300 // RETRY  # tried again now and then, no more
+    assert set(run_of(Trial(CHAIN), 60, chain=1.0, plain=2.0)) == {"chain"}
+    slower = run_of(Trial(CHAIN), 300, chain=2.0, plain=1.0)
+    assert slower[:LEARNING] == ["chain"] * LEARNING
+    assert slower[LEARNING:].count("chain") == 300 // RETRY  # tried again now and then, no more
+
+
+@pytest.mark.parametrize("best", TREE)
+def test_of_a_tree_a_chain_and_neither_the_fastest_is_found(best) -> None:
+    cost = dict.fromkeys(TREE, 2.0) | {best: 1.0}
+    chosen = run_of(Trial(TREE), 300, **cost)[2 * LEARNING + 1 :]
+    assert chosen.count(best) >= len(chosen) - 300 // RETRY
 
 
 def test_a_stretch_that_changes_sides_is_found_out() -> None:
-    trial = Trial()
-    assert not run_of(trial, drafted=2.0, plain=1.0, frames=20)[-1]
-    assert run_of(trial, drafted=0.2, plain=1.0, frames=12 * RETRY)[-1]
+    for ways in (CHAIN, TREE):
+        trial, cost = Trial(ways), dict.fromkeys(ways, 2.0)
+        assert run_of(trial, 20, **(cost | {"plain": 1.0}))[-1] == "plain"
+        assert run_of(trial, 24 * RETRY, **(cost | {"chain": 0.2}))[-1] == "chain"
 
 
 def test_one_busy_moment_does_not_decide() -> None:
-    trial = Trial()
-    run_of(trial, drafted=1.0, plain=1.5, frames=20)
-    trial.add(drafted=True, seconds=100.0)
-    assert trial.next(expected_plain=1.5)
+    trial = Trial(CHAIN)
+    run_of(trial, 20, chain=1.0, plain=1.5)
+    trial.add("chain", seconds=100.0)
+    assert trial.next(expected_plain=1.5) == "chain"

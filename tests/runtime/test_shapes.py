@@ -9,11 +9,19 @@ from hypothesis import strategies as st
 
 from runtime.drafter import Marginals
 from runtime.propose import Block, known_block, root_only, scaffold_run
-from runtime.sampling import distribution, one_hot
+from runtime.sampling import distribution, foreseen, one_hot
 from runtime.scaffold import VALUE
 from runtime.script import Rollouts, Script
 from runtime.settings import Sampling
-from runtime.shapes import best_nodes, best_tree, chain, paths, sampled_tree
+from runtime.shapes import (
+    LIKELIEST,
+    best_nodes,
+    best_tree,
+    chain,
+    drawn_nodes,
+    paths,
+    sampled_tree,
+)
 from tests.runtime.enumeration import prefix_of
 from tests.runtime.symbolic import worlds
 from tests.runtime.tabular import scaffold_of
@@ -113,15 +121,25 @@ def test_a_drawn_chain_knows_what_it_was_drawn_from(case, sampling) -> None:
 
 
 @FEW
-@given(cases().filter(lambda case: case[0].block.drafted.any()), st.integers(1, 12))
-def test_the_best_tree_holds_the_likeliest_prefixes(case, budget) -> None:
-    marginals, script, _ = case
-    nodes, tokens = best_nodes(marginals, Sampling(), budget)
+@given(
+    cases().filter(lambda case: case[0].block.drafted.any()),
+    st.integers(1, 12),
+    st.sampled_from([0.0, 0.3, 1.0]),
+    st.booleans(),
+)
+def test_the_best_tree_holds_the_likeliest_prefixes(case, budget, temperature, known) -> None:
+    """By the marginals, or by what they say of the target's draw at a known number."""
+    marginals, script, rng = case
+    sampling, drafted = Sampling(temperature), marginals.block.drafted
+    u = rng.random(drafted.shape) if known else None
+    nodes, tokens = best_nodes(marginals, sampling, budget, u)
     block = best_tree(marginals, nodes, tokens, 1 + nodes.most)
     check_rows(block, marginals, script)
     check_tree(block)
     assert block.q is None
-    q = marginals_by_depth(marginals, Sampling(1.0))
+    q = marginals_by_depth(marginals, sampling if temperature else LIKELIEST)
+    if u is not None:
+        q[drafted] = foreseen(q[drafted], u[drafted])
     for n in range(len(block.tokens)):
         for row in np.flatnonzero(block.real[n])[1:]:
             prefix = prefix_of(block, n, row)
@@ -139,7 +157,7 @@ def test_a_sampled_tree_has_distinct_siblings_and_the_marginals_as_q(
     case, budget, sampling
 ) -> None:
     marginals, script, rng = case
-    nodes, _ = best_nodes(marginals, sampling, budget)
+    nodes = drawn_nodes(marginals, sampling, budget)
     width = 1 + nodes.most
     u = rng.random((len(marginals.block.tokens), width))
     block = sampled_tree(marginals, nodes, width, sampling, u)
