@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from dataclasses import replace
 from pathlib import Path
+from threading import Lock
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,8 +20,9 @@ from planners.trajectory import to_trajectory
 from runtime.bundle import Bundle
 from runtime.costs import load_or_measure
 from runtime.decode import Decoder
-from runtime.engines.onnx import OnnxEngine, usable_cores
-from runtime.errors import BundleError
+from runtime.engines.backend import CPU, Backend
+from runtime.engines.onnx import usable_cores
+from runtime.errors import BundleError, SlipstreamError
 from runtime.graphs import Graphs
 from runtime.settings import DecodeSettings
 from runtime.tune import Threading, check_threads, fastest
@@ -32,12 +34,17 @@ TIMES = np.arange(1, FUTURE_STATES + 1) / RATE_HZ
 class Planner:
     """A bundle, opened and ready: its graphs, language and tokenizer.
 
+    It serves one thread at a time: caches and the engine's buffers belong to the frame at work.
+
     Attributes:
         bundle, language, tokenizer: what was loaded.
         threading: the engines' threads.
+        backend: what runs the graphs.
     """
 
-    def __init__(self, bundle: Bundle, graphs: Graphs, threading: Threading) -> None:
+    def __init__(
+        self, bundle: Bundle, graphs: Graphs, threading: Threading, backend: Backend = CPU
+    ) -> None:
         manifest = bundle.manifest
         if manifest.language is None:
             raise BundleError(
@@ -54,37 +61,34 @@ class Planner:
         )
         self.language = Language.load(bundle.folder / manifest.language)
         self.scaffold = self.language.compile(self.tokenizer)
-        self.threading = threading
-        key = f"{bundle.key}-{'spin' if threading.spinning else 'wait'}"
+        self.threading, self.backend = threading, backend
+        how = ("spin" if threading.spinning else "wait") if backend == CPU else backend.name
+        key = f"{bundle.key}-{how.replace(':', '-')}"
         curve = load_or_measure(graphs, key, threading.threads) if manifest.draft else None
         self.decoder = Decoder(graphs, curve)
+        self._at_work = Lock()
 
     @classmethod
-    def load(cls, folder: str | Path, threads: int | None = None) -> Planner:
-        """Open a bundle with ONNX Runtime.
+    def load(cls, folder: str | Path, threads: int | None = None, provider: str = "cpu") -> Planner:
+        """Open a bundle.
 
         Args:
-            threads: of the engine; None measures which number is fastest on this machine.
+            threads: of the engine; None measures which number is fastest on this machine, and
+                takes one where the passes run on a GPU.
+            provider: what runs the graphs; see `runtime.engines.backend.Backend.parse`.
 
         Raises:
             BundleError, EngineError: see there.
+            SlipstreamError: threads out of range, or an unknown provider.
         """
         check_threads(threads)
+        backend = Backend.parse(provider)
         bundle = Bundle.open(folder)
-
-        def open_graphs(threading: Threading) -> Graphs:
-            return Graphs(
-                bundle,
-                lambda path: OnnxEngine(
-                    path, threads=threading.threads, spinning=threading.spinning
-                ),
-            )
-
-        if threads is None:
-            threading = fastest(open_graphs, usable_cores(), bundle.key)
+        if threads is not None or backend != CPU:
+            threading = Threading(threads or 1)
         else:
-            threading = Threading(threads)
-        return cls(bundle, open_graphs(threading), threading)
+            threading = fastest(lambda each: backend.open(bundle, each), usable_cores(), bundle.key)
+        return cls(bundle, backend.open(bundle, threading), threading, backend)
 
     def plan(
         self,
@@ -100,11 +104,28 @@ class Planner:
 
         Raises:
             SlipstreamError: an observation in another frame than that of its last state, more
-                rollouts than the bundle was made for, or settings that it can't run.
+                rollouts than the bundle was made for, settings that it can't run, or another
+                thread's plan is not done yet.
         """
+        settings = DecodeSettings() if settings is None else settings
+        _check_kind("observation", observation, Observation)
+        _check_kind("settings", settings, DecodeSettings)
         observation.check_frame()
+        if not self._at_work.acquire(blocking=False):
+            raise SlipstreamError(
+                "a Planner serves one thread at a time",
+                expected="the plan before to be done",
+                found="a second call of plan while another thread's is at work",
+                fix="slipstream.load one planner for each thread, or guard this one with a lock",
+            )
+        try:
+            return self._plan(observation, settings, rule)
+        finally:
+            self._at_work.release()
+
+    def _plan(self, observation: Observation, settings: DecodeSettings, rule: Aggregate) -> Plan:
         began = time.perf_counter()
-        settings = replace(settings or DecodeSettings(), frame=observation.frame)
+        settings = replace(settings, frame=observation.frame)
         prompt = np.asarray(self.tokenizer.encode(prompt_text(observation)), np.int64)
         decoded = self.decoder.decode(prompt, self.scaffold, settings, self.language.fork_section)
         speed = float(observation.speeds[-1])
@@ -152,3 +173,13 @@ class Planner:
             if problems[i]:
                 rollouts[i] = np.nan
         return rollouts, problems
+
+
+def _check_kind(name: str, value: object, kind: type) -> None:
+    if not isinstance(value, kind):
+        raise SlipstreamError(
+            f"{name} of a plan has the wrong type",
+            expected=f"a slipstream.{kind.__name__}",
+            found=f"a {type(value).__name__}",
+            fix="see the docstring of `slipstream.Planner.plan`",
+        )

@@ -87,12 +87,18 @@ class Limits(Strict):
 
 
 class Provenance(Strict):
-    """Where a bundle came from, for the model card and the report."""
+    """Where a bundle came from, for the model card and the report.
+
+    An entry of `data` names a data set and the recording, and "first 80 %" where only that part was
+    trained on, so that a replay on it can say so.
+    """
 
     target: str
     drafter: str | None = None
     data: list[str] = Field(default_factory=list)
     licences: list[str] = Field(default_factory=list)
+    # "target", "drafter" -> SHA-256 over the checkpoint's weight files: the record belongs to these
+    weights: dict[str, str] = Field(default_factory=dict)
     exported_by: str = ""
     parity: dict[str, float] = Field(default_factory=dict)  # check name -> max abs difference
 

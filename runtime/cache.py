@@ -3,32 +3,38 @@
 Time is the leading dimension, so the rows a pass adds are one contiguous slice that the engine
 writes in place. Rejected rows are not erased: the bias masks them, and those behind the last row
 that any rollout kept are written over by the next pass.
+
+Keys and values stay on the engine's device; the biases, which say what holds, are the host's.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from math import gcd, prod
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from runtime.bundle import AttentionDims
+from runtime.engines.device import HOST, Device
 from runtime.errors import CacheFullError
 
 MASKED = np.float32(-30000.0)  # a score's bias that softmax turns into 0; finite, and fits fp16
 BUCKET = 32  # rows in use are rounded up to this, so that engines see few shapes
-Array = NDArray[Any]
+Layer = Any  # a buffer of the cache's device
+FP32: np.dtype[Any] = np.dtype(np.float32)
 
 
 @dataclass
 class Part:
     """Rows with a validity bias: the trunk's are [P, Hkv, D], the branches' [T, N, Hkv, D]."""
 
-    layers: list[Array]  # key and value of each layer in turn
+    device: Device
+    layers: list[Layer]  # key and value of each layer in turn
     bias: NDArray[np.float32]  # [N, rows]: 0 where a rollout sees a row, else MASKED
     used: int = 0
-    _views: list[Array] = field(default_factory=list)
+    _views: list[Layer] = field(default_factory=list)
 
     @property
     def capacity(self) -> int:
@@ -39,12 +45,14 @@ class Part:
         """Rows to hand to the engine: those in use, rounded up; at least one bucket."""
         return min(self.capacity, max(BUCKET, -(-self.used // BUCKET) * BUCKET))
 
-    def views(self) -> list[Array]:
+    def views(self) -> list[Layer]:
         """The layers' first `bucket` rows: the same arrays while that stays, so that an engine
         need not bind them anew."""
         rows = self.bucket
-        if not self._views or len(self._views[0]) != rows:
-            self._views = [layer[:rows] for layer in self.layers]
+        if not self._views or self._views[0].shape[0] != rows:
+            self._views = [
+                self.device.view(layer, 0, (rows, *layer.shape[1:])) for layer in self.layers
+            ]
         return self._views
 
 
@@ -53,19 +61,32 @@ class TwoPartCache:
 
     Until `fork` there is one rollout and its rows go to the trunk; afterwards the trunk is frozen.
     A pass reserves rows, has the engine write them, and commits which of them hold.
+
+    A pass's first row lies at an address that the device lets engines write at; the rows left out
+    for that are masked like rejected ones. Rows of 256 bytes or a multiple leave none out.
+
+    Args:
+        device: where keys and values are kept.
+        dtype: theirs, that of the graph's `present` outputs.
     """
 
-    def __init__(self, dims: AttentionDims, trunk: int, branch: int) -> None:
-        self.dims = dims
+    def __init__(
+        self,
+        dims: AttentionDims,
+        trunk: int,
+        branch: int,
+        device: Device = HOST,
+        dtype: np.dtype[Any] = FP32,
+    ) -> None:
+        self.dims, self.device, self.dtype = dims, device, dtype
         self.branch_rows = branch
         self._row = (dims.kv_heads, dims.head_dim)
         self.trunk = Part(
-            [np.zeros((trunk, *self._row), np.float32) for _ in range(2 * dims.layers)],
+            device,
+            [device.zeros((trunk, *self._row), dtype) for _ in range(2 * dims.layers)],
             np.full((1, trunk), MASKED),
         )
-        self._memory = [np.zeros(0, np.float32)] * (
-            2 * dims.layers
-        )  # the branches', kept for reuse
+        self._memory: list[Layer] = []  # the branches', kept for reuse
         self.branches = self._open_branches(1, 1)  # a masked row: engines take no empty input
         self.forked = False
 
@@ -91,12 +112,14 @@ class TwoPartCache:
         self.branches = self._open_branches(n, self.branch_rows)
         self.forked = True
 
-    def reserve(self, rows: int) -> list[Array]:
+    def reserve(self, rows: int) -> list[Layer]:
         """The next free rows of every layer's key and value, each [rows, N, Hkv, D]."""
         part = self._growing
-        if part.used + rows > part.capacity:
+        first = self._aligned(part.used)
+        if first + rows > part.capacity:
             self._compact(part)
-        if part.used + rows > part.capacity:
+            first = self._aligned(part.used)
+        if first + rows > part.capacity:
             name = "branch" if self.forked else "trunk"
             raise CacheFullError(
                 f"the cache's {name} is full",
@@ -104,9 +127,10 @@ class TwoPartCache:
                 found=f"{part.used} in use and {rows} more wanted",
                 fix=f"export the bundle with a larger --{name}",
             )
-        rows_of = slice(part.used, part.used + rows)
+        part.used = first
         shape = (rows, self.rollouts, *self._row)
-        return [layer[rows_of].reshape(shape) for layer in part.layers]
+        start = first * self.rollouts * prod(self._row)
+        return [self.device.view(layer, start, shape) for layer in part.layers]
 
     def commit(self, holds: NDArray[np.bool_]) -> None:
         """Say which of the reserved rows each rollout keeps.
@@ -124,15 +148,17 @@ class TwoPartCache:
         """Drop all other rollouts (a gather of the branches' rows in use)."""
         part = self.branches
         shape = (part.capacity, len(rollouts), *self._row)
+        rows = np.arange(part.used)[:, None] * self.rollouts + rollouts
         layers = []
         for layer in part.layers:
-            kept = layer[: part.used].take(rollouts, axis=1)
-            # the freed memory stays at the array's end, so addresses don't move
-            layers.append(layer.reshape(-1)[: int(np.prod(shape))].reshape(shape))
-            layers[-1][: part.used] = kept
-        self.branches = Part(layers, np.ascontiguousarray(part.bias[rollouts]), part.used)
+            # the freed memory stays at the buffer's end, so addresses don't move
+            layers.append(self.device.view(layer, 0, shape))
+            self._overwrite(layers[-1], layer, rows)
+        self.branches = Part(
+            self.device, layers, np.ascontiguousarray(part.bias[rollouts]), part.used
+        )
 
-    def feeds(self) -> tuple[list[Array], NDArray[np.float32], list[Array], NDArray[np.float32]]:
+    def feeds(self) -> tuple[list[Layer], NDArray[np.float32], list[Layer], NDArray[np.float32]]:
         """Trunk layers [P, Hkv, D], trunk bias [P], branch layers [T, N, Hkv, D], bias [N, T]."""
         p, t = self.trunk.bucket, self.branches.bucket
         return (
@@ -149,9 +175,7 @@ class TwoPartCache:
             assert np.isin(part.bias, (np.float32(0.0), MASKED)).all()
             # rows past `used` may be anything, but none may be seen
             assert (part.bias[:, part.used :] == MASKED).all()
-            for layer in part.layers:
-                assert layer.flags.c_contiguous
-                assert layer.shape[0] == part.capacity
+            assert all(layer.shape[0] == part.capacity for layer in part.layers)
         assert self.trunk.bias.shape[0] == 1
         assert self.forked or self.branches.used == 0
 
@@ -161,12 +185,13 @@ class TwoPartCache:
 
     def _open_branches(self, n: int, rows: int) -> Part:
         shape = (rows, n, *self._row)
-        size = int(np.prod(shape))
-        if self._memory[0].size < size:
-            self._memory = [np.zeros(size, np.float32) for _ in self._memory]
-        return Part(
-            [memory[:size].reshape(shape) for memory in self._memory], np.full((n, rows), MASKED)
-        )
+        size = prod(shape)
+        if not self._memory or prod(self._memory[0].shape) < size:
+            self._memory = [
+                self.device.zeros((size,), self.dtype) for _ in range(2 * self.dims.layers)
+            ]
+        layers = [self.device.view(memory, 0, shape) for memory in self._memory]
+        return Part(self.device, layers, np.full((n, rows), MASKED))
 
     def _compact(self, part: Part) -> None:
         """Gather each rollout's valid rows to the front; rare, when a part has run full."""
@@ -174,9 +199,22 @@ class TwoPartCache:
         order = np.argsort(~valid, axis=1, kind="stable")  # [N, used], valid rows first
         lengths = valid.sum(axis=1)
         used = int(lengths.max())
-        rows = order[:, :used].T[:, :, None, None]
+        rows = order[:, :used].T * len(order) + np.arange(len(order))
         for layer in part.layers:
-            by_rollout = layer.reshape(part.capacity, -1, *self._row)  # a trunk has one rollout
-            by_rollout[:used] = np.take_along_axis(by_rollout[: part.used], rows, axis=0)
+            by_rollout = (part.capacity, len(order), *self._row)  # a trunk has one rollout
+            self._overwrite(layer, self.device.view(layer, 0, by_rollout), rows)
         part.bias[:] = np.where(np.arange(part.capacity) < lengths[:, None], np.float32(0), MASKED)
         part.used = used
+
+    def _overwrite(self, target: Layer, source: Layer, rows: NDArray[np.int64]) -> None:
+        """Write rows [T, N] of a source [T', N', Hkv, D] over the first of a target that may be
+        the same memory."""
+        if rows.size:
+            kept = self.device.gather([(source, rows)])
+            self.device.copy(kept, self.device.view(target, 0, kept.shape))
+
+    def _aligned(self, used: int) -> int:
+        """The first row from `used` on that a pass may write at."""
+        row = self.rollouts * prod(self._row) * self.dtype.itemsize
+        step = self.device.alignment // gcd(row, self.device.alignment)
+        return -(-used // step) * step

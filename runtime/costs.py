@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from runtime.bundle import AttentionDims, Limits
+from runtime.bundle import AttentionDims
 from runtime.cache import TwoPartCache
 from runtime.errors import SlipstreamError
 from runtime.files import write_atomic
@@ -112,7 +112,7 @@ def measure(graphs: Graphs) -> CostCurve:
 
 def target_pass(graphs: Graphs, n: int, s: int, length: int) -> Callable[[], None]:
     """A target pass of n rollouts and s rows over a trunk of `length`, head and embedding too."""
-    cache = _filled(graphs.manifest.target, graphs.manifest.limits, n, length)
+    cache = _filled(graphs, graphs.manifest.target, n, length)
     tokens, positions = np.zeros((n, s), np.int32), np.zeros((n, s), np.int32)
     causal = np.zeros((s, s), np.float32)
 
@@ -127,7 +127,7 @@ def draft_pass(graphs: Graphs, n: int, s: int, length: int) -> Callable[[], None
     """A drafter pass over a block of s, with the rows of half a block as new context."""
     manifest = graphs.manifest
     assert manifest.draft is not None
-    cache = _filled(manifest.draft, manifest.limits, n, length)
+    cache = _filled(graphs, manifest.draft, n, length)
     tokens, positions = np.zeros((n, s), np.int32), np.zeros((n, s), np.int32)
     context = max(1, s // 2)
     taps = np.zeros((n, context, len(manifest.target.taps) * manifest.target.width), np.float32)
@@ -141,9 +141,10 @@ def draft_pass(graphs: Graphs, n: int, s: int, length: int) -> Callable[[], None
     return run
 
 
-def _filled(dims: AttentionDims, limits: Limits, n: int, length: int) -> TwoPartCache:
+def _filled(graphs: Graphs, dims: AttentionDims, n: int, length: int) -> TwoPartCache:
     """A cache as in the middle of a frame: a trunk of `length` rows and a bucket of branch rows."""
-    cache = TwoPartCache(dims, limits.trunk, limits.branch)
+    limits = graphs.manifest.limits
+    cache = graphs.cache(dims, limits.trunk, limits.branch)
     cache.trunk.used = length
     cache.trunk.bias[:, :length] = 0.0
     cache.fork(n)

@@ -15,8 +15,9 @@ from runtime.cache import TwoPartCache
 from runtime.costs import CostCurve
 from runtime.drafter import BlockDrafter
 from runtime.draws import Draws
+from runtime.engines.device import Buffer
 from runtime.errors import SlipstreamError
-from runtime.gate import Gate
+from runtime.gate import ARMS, Gate
 from runtime.graphs import Graphs
 from runtime.judge import Judge
 from runtime.propose import Block
@@ -57,23 +58,24 @@ class Decoder:
         manifest = graphs.manifest
         self.graphs, self.curve, self.observe = graphs, curve, observe
         limits = manifest.limits
-        self.cache = TwoPartCache(manifest.target, limits.trunk, limits.branch)
+        self.cache = graphs.cache(manifest.target, limits.trunk, limits.branch)
         self.draft_cache: TwoPartCache | None = None
         if manifest.draft:
-            self.draft_cache = TwoPartCache(manifest.draft, limits.trunk, limits.branch)
+            self.draft_cache = graphs.cache(manifest.draft, limits.trunk, limits.branch)
         self._gates: dict[tuple[str, str], Gate] = {}
 
     def gate(self, settings: DecodeSettings) -> Gate | None:
         """The gate of a method and rule, for each accepts in its own way; None where a block width
-        is given, or nothing can be drafted or was measured."""
+        or a tree's size is given, or nothing can be drafted or was measured."""
         draft = self.graphs.manifest.draft
         drafting = settings.method in DRAFTING and settings.block is None
-        if draft is None or self.curve is None or not drafting:
+        given = settings.method == "ddtree" and settings.nodes is not None
+        if draft is None or self.curve is None or given or not drafting:
             return None
         key = settings.method, settings.rule
         if key not in self._gates:
             half = (draft.block // 2,) if draft.block // 2 >= NARROWEST else ()
-            self._gates[key] = Gate(self.curve, (*half, draft.block))
+            self._gates[key] = Gate(self.curve, (*half, draft.block), ARMS[settings.method])
         return self._gates[key]
 
     def decode(
@@ -189,9 +191,9 @@ class _Frame:
             return
         sampled, began = sampling.temperature > 0, time.perf_counter()
         trial = self.gate.trial(self.rollouts, until, sampled)
-        self.proposer.drafting = self.gate.drafts(trial, self.rollouts, self.script, until)
+        self.proposer.arm = self.gate.arm(trial, self.rollouts, self.script, until)
         self._rounds(until)
-        trial.add(self.proposer.drafting, time.perf_counter() - began)
+        trial.add(self.proposer.arm, time.perf_counter() - began)
 
     def _rounds(self, until: int) -> None:
         while len(self.rollouts):
@@ -227,7 +229,7 @@ class _Frame:
     def _propose(self, until: int) -> Block:
         return self.proposer.propose(self.rollouts, until, self.sampling)
 
-    def _verify(self, block: Block) -> tuple[Array, Array]:
+    def _verify(self, block: Block) -> tuple[Buffer, Buffer]:
         bias = causal(block.width) if block.parents is None else tree_bias(block.parents)
         with self.stats.stage("embed"):
             embeddings = self.graphs.embed(block.tokens)
@@ -236,14 +238,14 @@ class _Frame:
         self.stats.target_passes += 1
         return hidden, taps
 
-    def _accept(self, block: Block, hidden: Array) -> Accepted:
+    def _accept(self, block: Block, hidden: Buffer) -> Accepted:
         if block.q is None:
             return by_choice(block, self.judge.choices(block, hidden, self.rollouts, self.sampling))
         p = self.judge.distributions(block, hidden, self.sampling)
         numbers = self.draws.of_round(self.rollouts.ids, self.rollouts.start)
         return by_rule(self.settings.rule, block, p, numbers)
 
-    def _commit(self, block: Block, accepted: Accepted, taps: Array) -> None:
+    def _commit(self, block: Block, accepted: Accepted, taps: Buffer) -> None:
         self._count(block, accepted)
         at = np.nonzero(accepted.holds)
         following = self.rollouts.start + accepted.length + 1
@@ -277,6 +279,7 @@ class _Frame:
         caches = [self.cache, *([self.drafter.cache] if self.drafter else [])]
         held = sum(cache.nbytes for cache in caches)
         self.stats.cache_bytes = max(self.stats.cache_bytes, held)
+        self.stats.device_bytes = max(self.stats.device_bytes, self.graphs.nbytes)
 
     def _unfinished(self, until: int) -> NDArray[np.bool_]:
         """[N]: a value is still open before `until` (for `ar`, any token)."""

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from runtime.cache import MASKED, TwoPartCache
+from runtime.engines.device import Buffer
 from runtime.gate import Width
 from runtime.graphs import Graphs
 from runtime.propose import Block, known_block
@@ -34,6 +35,27 @@ class Marginals:
     logits: Array
 
 
+@dataclass(frozen=True)
+class _Seen:
+    """Verified rows [N, C].
+
+    Attributes:
+        taps: on the device; `places` are their rows, counted over its first two dimensions.
+    """
+
+    taps: Buffer
+    places: Ints
+    positions: Ints
+    holds: Bools
+
+    @property
+    def in_order(self) -> bool:
+        """The taps are [N, C, K*d] as they lie."""
+        return self.places.shape == self.taps.shape[:2] and bool(
+            (self.places.ravel() == np.arange(self.places.size)).all()
+        )
+
+
 class BlockDrafter:
     """DFlash: a block of masks is filled in one pass, conditioned on the target's taps.
 
@@ -45,29 +67,36 @@ class BlockDrafter:
         draft = graphs.manifest.draft
         assert draft is not None
         self.graphs, self.cache, self.dims = graphs, cache, draft
-        # verified rows whose taps the drafter has not seen: taps, positions, holds
-        self.pending: list[tuple[Array, Ints, Bools]] = []
+        # verified rows whose taps the drafter has not seen
+        self.pending: list[_Seen] = []
 
-    def observe(self, taps: Array, positions: Ints, holds: Bools) -> None:
+    def observe(self, taps: Buffer, positions: Ints, holds: Bools) -> None:
         """Take the taps [N, S, K*d] of a target pass; `holds` [N, S] says which rows stand."""
-        most = int(holds.sum(axis=1).max())
-        if holds[:, :most].sum() == holds.sum():  # a chain: no gaps
-            self.pending.append((taps[:, :most].copy(), positions[:, :most], holds[:, :most]))
-            return
-        rows = np.argsort(~holds, axis=1, kind="stable")[:, :most]
-        at = np.arange(len(rows))[:, None], rows
-        self.pending.append((taps[at], positions[at], holds[at]))
+        n, most = len(holds), int(holds.sum(axis=1).max())
+        rows = np.arange(most)[None] + np.zeros((n, 1), np.int64)
+        if holds[:, :most].sum() != holds.sum():  # not a chain: gaps
+            rows = np.argsort(~holds, axis=1, kind="stable")[:, :most]
+        of_rollout = np.arange(n)[:, None]
+        # the engine's own buffer is written over by the next pass
+        kept = self.graphs.device.gather([(taps, of_rollout * holds.shape[1] + rows)])
+        at = of_rollout, rows
+        places = np.arange(n * most).reshape(n, most)
+        self.pending.append(_Seen(kept, places, positions[at], holds[at]))
 
     def fork(self, n: int) -> None:
         self.cache.fork(n)
-        self.pending = [
-            (taps.repeat(n, axis=0), at.repeat(n, axis=0), holds.repeat(n, axis=0))
-            for taps, at, holds in self.pending
-        ]
+        self._keep_pending(np.zeros(n, np.int64))
 
     def keep(self, rows: Ints) -> None:
         self.cache.keep(rows)
-        self.pending = [(taps[rows], at[rows], holds[rows]) for taps, at, holds in self.pending]
+        self._keep_pending(rows)
+
+    def _keep_pending(self, rows: Ints) -> None:
+        """One rollout for each of `rows`; the taps stay where they are."""
+        self.pending = [
+            _Seen(each.taps, each.places[rows], each.positions[rows], each.holds[rows])
+            for each in self.pending
+        ]
 
     def marginals(
         self, rollouts: Rollouts, script: Script, width: Width, until: int, stats: FrameStats
@@ -86,10 +115,10 @@ class BlockDrafter:
         if len(at[0]) == 0:
             return Marginals(block, np.zeros((0, script.scaffold.vocab), np.float32))
         with stats.stage("head"):
-            logits = self.graphs.head(hidden[at][None])[0]
+            logits = self.graphs.head_at(hidden, at)
         return Marginals(block, restrict(logits, script.bias_at(block.positions[at])))
 
-    def _pass(self, inputs: Array, block: Block, stats: FrameStats) -> Array:
+    def _pass(self, inputs: Buffer, block: Block, stats: FrameStats) -> Buffer:
         taps, positions, holds = self._take_pending()
         n, b = block.tokens.shape
         c = taps.shape[1]
@@ -104,12 +133,12 @@ class BlockDrafter:
         stats.draft_passes += 1
         return hidden
 
-    def _take_pending(self) -> tuple[Array, Ints, Bools]:
+    def _take_pending(self) -> tuple[Buffer, Ints, Bools]:
         parts, self.pending = self.pending, []
-        if len(parts) == 1:
-            return parts[0]
+        if len(parts) == 1 and parts[0].in_order:
+            return parts[0].taps, parts[0].positions, parts[0].holds
         return (
-            np.concatenate([part[0] for part in parts], axis=1),
-            np.concatenate([part[1] for part in parts], axis=1),
-            np.concatenate([part[2] for part in parts], axis=1),
+            self.graphs.device.gather([(part.taps, part.places) for part in parts]),
+            np.concatenate([part.positions for part in parts], axis=1),
+            np.concatenate([part.holds for part in parts], axis=1),
         )

@@ -1,16 +1,27 @@
-"""Files that are either whole or absent: hashes, and writes that rename at the end."""
+"""Files that are either whole or absent: hashes, and writes that rename at the end.
+
+What is being written stands beside its place under a hidden name that says who writes it. A writer
+that was killed leaves that behind; the next write to the same place removes it.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import os
+import platform
+import re
 import shutil
 import tempfile
+import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from functools import cache
 from pathlib import Path
 
 from runtime.errors import SlipstreamError
+
+STALE_S = 3600.0  # without a change, when the writer's machine can't be asked
+_NEW, _OLD = ".tmp", ".old"  # being written; what is being replaced
 
 
 def sha256(path: Path) -> str:
@@ -27,7 +38,8 @@ def write_atomic(path: Path, data: bytes | str) -> None:
     raw = data.encode() if isinstance(data, str) else data
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".tmp")
+        sweep(path)
+        handle, name = tempfile.mkstemp(dir=path.parent, prefix=_prefix(path), suffix=_NEW)
     except OSError as error:
         raise unwritable(path, error) from error
     temporary = Path(name)
@@ -51,21 +63,41 @@ def new_folder(path: Path) -> Iterator[Path]:
     path = path.resolve()
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        work = Path(tempfile.mkdtemp(dir=path.parent, prefix=f".{path.name}.", suffix=".tmp"))
+        sweep(path)
+        work = _folder_beside(path, _NEW)
     except OSError as error:
         raise unwritable(path, error) from error
     try:
         work.chmod(0o755)
         yield work
         if path.exists():
-            old = Path(tempfile.mkdtemp(dir=path.parent, prefix=f".{path.name}.", suffix=".tmp"))
-            path.replace(old / path.name)
-            work.replace(path)
-            shutil.rmtree(old)
+            _exchange(work, path)
         else:
             work.replace(path)
     finally:
         shutil.rmtree(work, ignore_errors=True)
+
+
+def sweep(path: Path) -> None:
+    """Remove what killed writers left beside `path`; give back what they were replacing.
+
+    Only names made here for this very path go, and only if their writer is gone. A writer on
+    another machine, or before a restart, can't be asked: its leavings go after an hour without a
+    change.
+    """
+    ours = re.compile(rf"\.{re.escape(path.name)}\.([0-9a-f]{{8}})-(\d+)\.\w+(\.tmp|\.old)")
+    for entry in list(path.parent.iterdir()):
+        found = ours.fullmatch(entry.name)
+        if found is None or not _is_stale(entry, found[1], int(found[2])):
+            continue
+        if found[3] == _OLD and not path.exists():
+            with suppress(OSError):  # killed between two renames: the old one is the only one
+                (entry / path.name).replace(path)
+        if entry.is_dir():
+            shutil.rmtree(entry, ignore_errors=True)
+        else:
+            with suppress(OSError):
+                entry.unlink()
 
 
 def unwritable(path: Path, error: OSError) -> SlipstreamError:
@@ -76,3 +108,55 @@ def unwritable(path: Path, error: OSError) -> SlipstreamError:
         found=error.strerror or str(error),
         fix="name another output folder with -o",
     )
+
+
+def _exchange(work: Path, path: Path) -> None:
+    """Put the finished folder in place of the old one, which comes back if that fails."""
+    old = _folder_beside(path, _OLD)
+    try:
+        path.replace(old / path.name)
+        work.replace(path)
+    except BaseException:
+        if not path.exists():
+            (old / path.name).replace(path)
+        old.rmdir()
+        raise
+    shutil.rmtree(old, ignore_errors=True)
+
+
+def _folder_beside(path: Path, suffix: str) -> Path:
+    return Path(tempfile.mkdtemp(dir=path.parent, prefix=_prefix(path), suffix=suffix))
+
+
+def _prefix(path: Path) -> str:
+    return f".{path.name}.{_machine()}-{os.getpid()}."
+
+
+def _is_stale(entry: Path, machine: str, pid: int) -> bool:
+    if machine == _machine():
+        return not _is_running(pid)
+    try:
+        changed = max(each.lstat().st_mtime for each in (entry, *entry.rglob("*")))
+    except OSError:  # it is just going away
+        return False
+    return time.time() - changed > STALE_S
+
+
+def _is_running(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except (OSError, OverflowError):
+        return True  # another user's
+    return True
+
+
+@cache
+def _machine() -> str:
+    """Eight hex digits for where process numbers mean the same: machine, start and container."""
+    parts = [platform.node()]
+    with suppress(OSError):
+        parts.append(Path("/proc/sys/kernel/random/boot_id").read_text())
+        parts.append(os.readlink("/proc/self/ns/pid"))
+    return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:8]

@@ -13,10 +13,11 @@ from numpy.typing import NDArray
 from runtime.bundle import AttentionDims, Bundle, GraphName
 from runtime.cache import TwoPartCache
 from runtime.engines.base import Engine
+from runtime.engines.device import HOST, Buffer, Device
 from runtime.errors import EngineError
 
 Array = NDArray[Any]
-Ints = NDArray[np.int32]
+Ints64 = NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -38,15 +39,21 @@ class _KvNames:
 
 
 class Graphs:
-    """The engines of one bundle. Returned arrays are valid until the same graph runs again.
+    """The engines of one bundle. Returned buffers are valid until the same graph runs again.
+
+    Args:
+        open_engine: opens a graph's file.
+        device: where its engines' memory is.
 
     Raises:
         EngineError: a graph's inputs or outputs don't fit the manifest.
     """
 
-    def __init__(self, bundle: Bundle, open_engine: Callable[[Path], Engine]) -> None:
+    def __init__(
+        self, bundle: Bundle, open_engine: Callable[[Path], Engine], device: Device = HOST
+    ) -> None:
         manifest = bundle.manifest
-        self.manifest = manifest
+        self.manifest, self.device = manifest, device
         self._engines: dict[GraphName, Engine] = {
             name: open_engine(bundle.graph_path(name)) for name in manifest.graphs
         }
@@ -54,14 +61,33 @@ class Graphs:
         self._draft_kv = _KvNames.of(manifest.draft) if manifest.draft else None
         self._check(bundle)
 
-    def embed(self, tokens: Array) -> Array:
+    @property
+    def nbytes(self) -> int:
+        """Bytes held on an accelerator, by engines, caches and passes; 0 on a CPU."""
+        return self.device.nbytes
+
+    def engine(self, graph: GraphName) -> Engine:
+        """The engine of a graph."""
+        return self._engines[graph]
+
+    def cache(self, dims: AttentionDims, trunk: int, branch: int) -> TwoPartCache:
+        """An empty cache for the target or the drafter, on the engines' device."""
+        return TwoPartCache(dims, trunk, branch, self.device, self.cache_dtype(dims))
+
+    def cache_dtype(self, dims: AttentionDims) -> np.dtype[Any]:
+        """In what the target's or the drafter's engine writes keys and values."""
+        graph: GraphName = "target" if dims is self.manifest.target else "draft"
+        return self._engines[graph].outputs["present.0.key"].dtype
+
+    def embed(self, tokens: Array) -> Buffer:
         """[N, S] tokens -> [N, S, d]."""
         feeds = {"tokens": np.ascontiguousarray(tokens, np.int32)}
-        return self._engines["embed"].run(feeds, {})["embeddings"]
+        embeddings: Buffer = self._engines["embed"].run(feeds, {})["embeddings"]
+        return embeddings
 
     def target(
-        self, embeddings: Array, positions: Array, rows_bias: Array, cache: TwoPartCache
-    ) -> tuple[Array, Array]:
+        self, embeddings: Buffer, positions: Array, rows_bias: Array, cache: TwoPartCache
+    ) -> tuple[Buffer, Buffer]:
         """One target pass; writes the new rows' keys and values into the cache's reserved rows.
 
         Args:
@@ -80,13 +106,13 @@ class Graphs:
 
     def draft(
         self,
-        block: Array,
+        block: Buffer,
         block_positions: Array,
-        taps: Array,
+        taps: Buffer,
         tap_positions: Array,
         rows_bias: Array,
         cache: TwoPartCache,
-    ) -> Array:
+    ) -> Buffer:
         """One drafter pass over a block; writes the context rows into the cache's reserved rows.
 
         Args:
@@ -101,19 +127,27 @@ class Graphs:
         feeds, into = self._cached(self._draft_kv, cache, rows_bias, block.shape[:2], taps.shape[1])
         feeds["block_embeddings"] = block
         feeds["block_positions"] = np.ascontiguousarray(block_positions, np.int32)
-        feeds["taps"] = np.ascontiguousarray(taps)
+        feeds["taps"] = taps
         feeds["tap_positions"] = np.ascontiguousarray(tap_positions, np.int32)
-        return self._engines["draft"].run(feeds, into)["hidden"]
+        hidden: Buffer = self._engines["draft"].run(feeds, into)["hidden"]
+        return hidden
 
-    def head(self, hidden: Array) -> Array:
-        """[N, S, d] -> logits [N, S, V]; -inf outside of the head's top k."""
-        out = self._engines["head"].run({"hidden": np.ascontiguousarray(hidden)}, {})
-        logits = out["top_logits"]
+    def head(self, hidden: Buffer) -> Array:
+        """[N, S, d] -> logits [N, S, V], on the host; -inf outside of the head's top k."""
+        out = self._engines["head"].run({"hidden": hidden}, {})
+        logits: Array = np.asarray(self.device.to_host(out["top_logits"]), np.float32)
         if self.manifest.head_top_k == self.manifest.target.vocab:
             return logits
+        tokens = self.device.to_host(out["top_tokens"]).astype(np.int64)
         full = np.full((*logits.shape[:2], self.manifest.target.vocab), -np.inf, np.float32)
-        np.put_along_axis(full, out["top_tokens"].astype(np.int64), logits, axis=-1)
+        np.put_along_axis(full, tokens, logits, axis=-1)
         return full
+
+    def head_at(self, hidden: Buffer, at: tuple[Ints64, ...]) -> Array:
+        """[M, V] logits of M rows of hidden [N, S, d], as `np.nonzero` names them."""
+        rows = at[0] * hidden.shape[1] + at[1]
+        logits: Array = self.head(self.device.gather([(hidden, rows[None])]))[0]
+        return logits
 
     def _cached(
         self,
@@ -122,7 +156,7 @@ class Graphs:
         rows_bias: Array,
         new: tuple[int, ...],
         appended: int | None = None,
-    ) -> tuple[dict[str, Array], dict[str, Array]]:
+    ) -> tuple[dict[str, Buffer], dict[str, Buffer]]:
         """The cache's part of a pass: feeds, and where its presents go."""
         n, s = new
         presents = cache.reserve(s if appended is None else appended)  # first: it may compact
@@ -130,7 +164,7 @@ class Graphs:
         bias = np.empty((n, s, seen.shape[1] + rows_bias.shape[-1]), np.float32)
         bias[:, :, : seen.shape[1]] = seen[:, None]
         bias[:, :, seen.shape[1] :] = rows_bias
-        feeds = dict(zip(names.trunk, trunk, strict=True))
+        feeds: dict[str, Buffer] = dict(zip(names.trunk, trunk, strict=True))
         feeds.update(zip(names.branch, branch, strict=True))
         feeds["trunk_bias"], feeds["branch_bias"] = trunk_bias, bias
         return feeds, dict(zip(names.present, presents, strict=True))

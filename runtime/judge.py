@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from runtime.draws import Draws
+from runtime.engines.device import Buffer
 from runtime.graphs import Graphs
 from runtime.propose import Block
 from runtime.sampling import distribution, draw, one_hot, restrict
@@ -30,13 +31,13 @@ class Judge:
     draws: Draws
     stats: FrameStats
 
-    def choices(self, block: Block, hidden: Array, rollouts: Rollouts, sampling: Sampling) -> Ints:
+    def choices(self, block: Block, hidden: Buffer, rollouts: Rollouts, sampling: Sampling) -> Ints:
         """[N, W] the target's choice behind each row: argmax, or a draw by position."""
         choices, at = self._open(block)
         if len(at[0]) == 0:
             return choices
         following = block.positions[at] + 1
-        logits = self._logits(hidden[at], following)
+        logits = self._logits(hidden, at, following)
         if sampling.temperature > 0:
             u = self.draws.at_position(rollouts.ids[at[0]], following)
             choices[at] = draw(distribution(logits, sampling), u)
@@ -44,12 +45,12 @@ class Judge:
             choices[at] = logits.argmax(axis=-1)
         return choices
 
-    def distributions(self, block: Block, hidden: Array, sampling: Sampling) -> Floats:
+    def distributions(self, block: Block, hidden: Buffer, sampling: Sampling) -> Floats:
         """[N, W, V] the target's processed distribution behind each row."""
         fixed, at = self._open(block)
         p = one_hot(np.maximum(fixed, 0), self.script.scaffold.vocab)
         if len(at[0]):
-            logits = self._logits(hidden[at], block.positions[at] + 1)
+            logits = self._logits(hidden, at, block.positions[at] + 1)
             p[at] = distribution(logits, sampling)
         return p
 
@@ -59,8 +60,8 @@ class Judge:
         fixed = self.script.tokens[following]
         return fixed, np.nonzero((fixed < 0) & block.real)
 
-    def _logits(self, hidden: Array, positions: Ints) -> Array:
-        """[M, V] restricted logits of rows [M, d] that predict `positions` [M]."""
+    def _logits(self, hidden: Buffer, at: tuple[Ints, ...], positions: Ints) -> Array:
+        """[M, V] restricted logits of M rows of hidden [N, W, d] that predict `positions` [M]."""
         with self.stats.stage("head"):
-            logits = self.graphs.head(hidden[None])[0]
+            logits = self.graphs.head_at(hidden, at)
         return restrict(logits, self.script.bias_at(positions))

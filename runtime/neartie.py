@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from runtime.cache import TwoPartCache
 from runtime.graphs import Graphs
 from runtime.sampling import restrict
 from runtime.scaffold import Scaffold
@@ -31,10 +30,11 @@ def top_two_gap(
     tokens = np.concatenate([prompt, output[:index]])
     limits = graphs.manifest.limits
     trunk = max(limits.trunk, len(tokens))  # a frame with rollouts has rows in its branches too
-    cache = TwoPartCache(graphs.manifest.target, trunk, limits.branch)
+    cache = graphs.cache(graphs.manifest.target, trunk, limits.branch)
     positions = np.arange(len(tokens))[None]
     embeddings = graphs.embed(tokens[None])
     hidden, _ = graphs.target(embeddings, positions, causal(len(tokens)), cache)
-    logits = graphs.head(hidden[:, -1:])[0, 0]
+    last = np.zeros(1, np.int64), np.full(1, len(tokens) - 1)
+    logits = graphs.head_at(hidden, last)[0]
     second, first = np.sort(restrict(logits[None], scaffold.bias_at(np.asarray([index])))[0])[-2:]
     return float(first - second)

@@ -22,7 +22,9 @@ class FrameStats:
     """Counters of one decoded frame.
 
     Attributes:
-        seconds: engine time by stage (STAGES); everything else of `total` is host time.
+        seconds: engine time by stage (STAGES); everything else of `total` is host time. On an
+            accelerator passes are queued: the wait for them counts where the host next needs a
+            result, which is the head.
         total: s, from the prompt's tokens to the last token.
         first_token: s until the first output token was known (TTFT, from the prompt's tokens).
         target_passes, draft_passes: engine calls, the prefill excluded.
@@ -33,6 +35,7 @@ class FrameStats:
             first after the anchor); the last place also counts those further behind.
         by_section: section name -> (rounds, committed, proposed, accepted).
         cache_bytes: most key/value memory held, target and drafter: trunk + N * branch of each.
+        device_bytes: most memory held on an accelerator, weights included; 0 on a CPU.
     """
 
     seconds: dict[str, float] = field(default_factory=lambda: dict.fromkeys(STAGES, 0.0))
@@ -47,6 +50,7 @@ class FrameStats:
     by_position: NDArray[np.int64] = field(default_factory=lambda: np.zeros((2, 64), np.int64))
     by_section: dict[str, NDArray[np.int64]] = field(default_factory=dict)
     cache_bytes: int = 0
+    device_bytes: int = 0
 
     @property
     def host(self) -> float:

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from runtime.accept import CHAIN_RULES, TREE_RULES
 from runtime.cache import TwoPartCache
+from runtime.engines.device import Buffer
 from runtime.graphs import Graphs
 from runtime.propose import Block
 from runtime.settings import Accept
@@ -76,8 +77,8 @@ class ShiftedGraphs(Graphs):
         self.__dict__.update(graphs.__dict__)
 
     def target(
-        self, embeddings: Array, positions: Array, rows_bias: Array, cache: TwoPartCache
-    ) -> tuple[Array, Array]:
+        self, embeddings: Buffer, positions: Array, rows_bias: Array, cache: TwoPartCache
+    ) -> tuple[Buffer, Buffer]:
         shift = 1 if cache.trunk.used else 0
         return super().target(embeddings, positions + shift, rows_bias, cache)
 
@@ -114,18 +115,14 @@ def _swapped(
     chain: Callable[[ChainRule], ChainRule],
     tree: Callable[[TreeRule], TreeRule],
 ) -> Iterator[None]:
-    """Put a wrapped rule in the decode loop's table, and the true one back."""
-    if rule in CHAIN_RULES:
-        whole_chain = CHAIN_RULES[rule]
-        CHAIN_RULES[rule] = chain(whole_chain)
-        try:
-            yield
-        finally:
-            CHAIN_RULES[rule] = whole_chain
-    else:
-        whole_tree = TREE_RULES[rule]
-        TREE_RULES[rule] = tree(whole_tree)
-        try:
-            yield
-        finally:
-            TREE_RULES[rule] = whole_tree
+    """Put a wrapped rule in the decode loop's tables, and the true ones back."""
+    chains, trees = dict(CHAIN_RULES), dict(TREE_RULES)
+    if rule in chains:
+        CHAIN_RULES[rule] = chain(chains[rule])
+    if rule in trees:
+        TREE_RULES[rule] = tree(trees[rule])
+    try:
+        yield
+    finally:
+        CHAIN_RULES.update(chains)
+        TREE_RULES.update(trees)

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from runtime.cache import TwoPartCache
+from runtime.engines.device import Buffer
 from runtime.graphs import Graphs
 from runtime.sampling import distribution, restrict
 from runtime.scaffold import Scaffold
@@ -29,22 +30,29 @@ class RememberedPrefill(Graphs):
     def __init__(self, graphs: Graphs) -> None:
         self.__dict__.update(graphs.__dict__)
         self._prompt = np.zeros(0, np.float32)
-        self._rows: list[Array] = []
-        self._out = (self._prompt, self._prompt)
+        self._rows: list[Buffer] = []
+        self._out: tuple[Buffer, Buffer] = (self._prompt, self._prompt)
 
     def target(
-        self, embeddings: Array, positions: Array, rows_bias: Array, cache: TwoPartCache
-    ) -> tuple[Array, Array]:
+        self, embeddings: Buffer, positions: Array, rows_bias: Array, cache: TwoPartCache
+    ) -> tuple[Buffer, Buffer]:
         if cache.trunk.used:
             return super().target(embeddings, positions, rows_bias, cache)
-        if not np.array_equal(embeddings, self._prompt):
+        prompt = self.device.to_host(embeddings)
+        if not np.array_equal(prompt, self._prompt):
             hidden, taps = super().target(embeddings, positions, rows_bias, cache)
-            self._prompt, self._out = embeddings.copy(), (hidden.copy(), taps.copy())
-            self._rows = [rows.copy() for rows in cache.reserve(embeddings.shape[1])]
+            self._prompt, self._out = prompt.copy(), (self._kept(hidden), self._kept(taps))
+            self._rows = [self._kept(rows) for rows in cache.reserve(embeddings.shape[1])]
         else:
             for into, rows in zip(cache.reserve(embeddings.shape[1]), self._rows, strict=True):
-                into[...] = rows
+                self.device.copy(rows, into)
         return self._out
+
+    def _kept(self, buffer: Buffer) -> Buffer:
+        """A copy that no later pass writes over; both dimensions in front stay."""
+        a, b = buffer.shape[:2]
+        kept: Buffer = self.device.gather([(buffer, np.arange(a * b).reshape(a, b))])
+        return kept
 
 
 @dataclass(frozen=True)
@@ -59,12 +67,13 @@ class FreshPass:
 def fresh_pass(graphs: Graphs, tokens: Ints) -> FreshPass:
     """A prefill of tokens [S] at positions 0..S-1; its rows are committed to the cache's trunk."""
     limits = graphs.manifest.limits
-    cache = TwoPartCache(
+    cache = graphs.cache(
         graphs.manifest.target, max(limits.trunk, len(tokens)), max(limits.branch, 1)
     )
     hidden, taps = _causal_pass(graphs, tokens[None], 0, cache)
     cache.commit(np.ones((1, len(tokens)), np.bool_))
-    return FreshPass(hidden[0].copy(), taps[0].copy(), cache)
+    to_host = graphs.device.to_host
+    return FreshPass(to_host(hidden)[0].copy(), to_host(taps)[0].copy(), cache)
 
 
 def value_laws(
@@ -96,13 +105,14 @@ def second_laws(
         cache.fork(len(batch))
         tokens = np.column_stack([batch, np.tile(between, (len(batch), 1))])
         hidden, _ = _causal_pass(graphs, tokens, len(known), cache)
-        laws.append(_laws(graphs, hidden[:, -1], scaffold, np.asarray(second), sampling))
+        last = graphs.device.to_host(hidden)[:, -1]
+        laws.append(_laws(graphs, last, scaffold, np.asarray(second), sampling))
     return np.concatenate(laws)
 
 
 def _causal_pass(
     graphs: Graphs, tokens: Ints, start: int, cache: TwoPartCache
-) -> tuple[Array, Array]:
+) -> tuple[Buffer, Buffer]:
     n, s = tokens.shape
     positions = np.tile(np.arange(start, start + s), (n, 1))
     return graphs.target(graphs.embed(tokens), positions, causal(s), cache)
@@ -112,5 +122,5 @@ def _laws(
     graphs: Graphs, hidden: Array, scaffold: Scaffold, at: Ints, sampling: Sampling
 ) -> Floats:
     """[M, V] behind hidden rows [M, d], as the tokens at `at` ([M] or one for all)."""
-    logits = graphs.head(hidden[None])[0]
+    logits = graphs.head(np.ascontiguousarray(hidden)[None])[0]
     return distribution(restrict(logits, scaffold.bias_at(at)), sampling)

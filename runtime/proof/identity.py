@@ -1,4 +1,4 @@
-"""Identity: greedy outputs, and coupled samples seed by seed, must be those of `ar`."""
+"""Identity: greedy outputs, and samples by rules that follow the target, must be those of `ar`."""
 
 from __future__ import annotations
 

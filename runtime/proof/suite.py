@@ -20,7 +20,7 @@ from runtime.proof.identity import identity_check
 from runtime.proof.probes import Probe, choose_probes
 from runtime.proof.results import Check, Control, ControlName
 from runtime.proof.sampled import STREAM, TESTS, Looks, distribution_checks, grow, nothing
-from runtime.settings import RULES, Accept, DecodeSettings, Method, Sampling
+from runtime.settings import FOLLOWING, RULES, Accept, DecodeSettings, Method, Sampling
 
 Ints = NDArray[np.int64]
 
@@ -30,8 +30,11 @@ CONTROL_LOOKS = (*LOOKS, 2.0, 4.0)  # a faint fault may need more draws than a r
 CONTROL_PROBES = 2  # those that tell most
 # one for each method; K-SEQ divides by rho > 1, which hides most of a lenient comparison
 LENIENT_RULES: tuple[Accept, ...] = ("token", "rrs-wor", "rrs")
-COUPLED_ROLLOUTS, CACHE_ROLLOUTS = 4, 4
+FOLLOWING_ROLLOUTS, CACHE_ROLLOUTS = 4, 4
 CACHE_CASES = 2
+# measured on the shipped planner, in greedy outputs: a batch of draws from a probe on, the plain
+# reference, a planted fault (caught early, or after four samples), caches with one rollout and more
+_BATCH_EFFORT, _PLAIN_EFFORT, _FAULT_EFFORT, _CACHE_EFFORTS = 0.4, 3.0, 4.0, (8.0, 34.0)
 _PLAIN_STREAM, _CONTROL_STREAM = 1, 100  # the rules' streams lie between
 
 
@@ -82,12 +85,19 @@ class Suite:
         self.sampling = Sampling(options.temperature)
 
     @property
-    def steps(self) -> int:
-        """Checks and controls to come; a rule's distribution counts as one."""
-        methods = len(self.options.methods)
-        greedy = methods * (2 if self.gated else 1)
-        sampled = sum(len(RULES[method]) for method in self.options.methods)
-        return greedy + sampled + 2 * methods + len(self._faults)
+    def efforts(self) -> list[float]:
+        """About how much work each step of `run` is, in greedy outputs; for progress alone."""
+        methods, frames = len(self.options.methods), len(self.cases)
+        following = len(self._following)
+        draws = _BATCH_EFFORT * self.options.samples / self.rollouts
+        greedy = [float(frames)] * (methods * (2 if self.gated else 1))
+        greedy[0] += _PLAIN_EFFORT * frames  # the reference is decoded on the way
+        rules = [draws] * len(self._distribution_settings)
+        if rules:
+            rules[0] += _PLAIN_EFFORT * draws
+        caches = list(_CACHE_EFFORTS) * methods
+        faults = [_FAULT_EFFORT * draws] * len(self._faults)
+        return [*greedy, *[frames / 2.0] * following, *rules, *caches, *faults]
 
     @property
     def threshold(self) -> float:
@@ -98,7 +108,7 @@ class Suite:
     def run(self) -> Iterator[list[Check] | Control]:
         """Everything, in order; each step's results as soon as they are there."""
         yield from self.greedy()
-        yield from self.coupled()
+        yield from self.following()
         yield from self.distributions()
         yield from self.caches()
         yield from self.controls()
@@ -119,15 +129,15 @@ class Suite:
                     identity_check(self.gated, self.cases, self.greedy_outputs, free, "cost gate")
                 ]
 
-    def coupled(self) -> Iterator[list[Check]]:
-        """The coupled rule draws what `ar` draws, seed by seed; on every second frame."""
-        methods = [m for m in self.options.methods if "coupled" in RULES[m]]
+    def following(self) -> Iterator[list[Check]]:
+        """Rules that follow the target's own draws give what `ar` does, seed by seed; on every
+        second frame."""
         cases = self.cases[::2]
-        rollouts = min(COUPLED_ROLLOUTS, self.rollouts)
+        rollouts = min(FOLLOWING_ROLLOUTS, self.rollouts)
         plain: list[Ints] = []
-        for method in methods:
+        for method, rule in self._following:
             settings = replace(
-                self._settings(method, "coupled"), rollouts=rollouts, sampling=self.sampling
+                self._settings(method, rule), rollouts=rollouts, sampling=self.sampling
             )
             self.tell(f"{name_of(settings)}: sampled, token for token")
             same = replace(settings, method="ar", accept=None, block=None, nodes=None)
@@ -208,13 +218,19 @@ class Suite:
         return grow(self.sampler, self.probes, settings, nothing(self.probes), wanted)
 
     @property
+    def _following(self) -> list[tuple[Method, Accept]]:
+        """Methods and rules by which the target's own draws decide."""
+        methods = self.options.methods
+        return [(m, rule) for m in methods for rule in RULES[m] if rule in FOLLOWING]
+
+    @property
     def _distribution_settings(self) -> list[DecodeSettings]:
-        """Every rule that is not coupled, at full width."""
+        """Every rule with draws of its own, at full width."""
         return [
             replace(self._settings(method, rule), rollouts=self.rollouts, sampling=self.sampling)
             for method in self.options.methods
             for rule in RULES[method]
-            if rule != "coupled"
+            if rule not in FOLLOWING
         ]
 
     @property

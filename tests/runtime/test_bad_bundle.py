@@ -60,6 +60,17 @@ def test_the_unedited_bundle_opens(tmp_path: Path) -> None:
         (lambda m: m["draft"].update(mask_token=512), "draft.mask_token 512"),
         (lambda m: m.update(mask_token=99999), "mask_token 99999"),
         (lambda m: m.update(eos_token=-1), "eos_token"),
+        (lambda m: m.update(null_token=512), "null_token 512 is outside of the 512 tokens"),
+        (lambda m: m.update(eos_token=512), "eos_token 512"),
+        (lambda m: m.update(mask_token=2.0), "mask_token"),
+        (lambda m: m.update(mask_token="2"), "mask_token"),
+        (lambda m: m.update(eos_token=True), "eos_token"),
+        (lambda m: m.update(null_token=None), "null_token"),
+        (lambda m: m.pop("null_token"), "null_token"),
+        (lambda m: m["draft"].update(mask_token=-1), "draft.mask_token"),
+        (lambda m: m["draft"].pop("mask_token"), "draft.mask_token"),
+        (lambda m: m["provenance"].update(data="Boreas"), "provenance.data"),
+        (lambda m: m["provenance"].update(weights=["x"]), "provenance.weights"),
         (lambda m: m.update(head_top_k=513), "head_top_k 513"),
         (lambda m: m["limits"].update(trunk=10**12), "limits.trunk"),
         (lambda m: m["limits"].update(branch=10**12), "limits.branch"),
@@ -79,6 +90,11 @@ def test_a_made_up_manifest_is_refused(edit: Edit, says: str, tmp_path: Path) ->
     assert says in str(caught.value)
     assert caught.value.expected
     assert caught.value.fix
+
+
+def test_the_last_token_of_the_vocabulary_may_be_special(tmp_path: Path) -> None:
+    opened = Bundle.open(write(tmp_path, lambda m: m.update(eos_token=511, mask_token=511)))
+    assert opened.manifest.eos_token == 511
 
 
 @pytest.mark.parametrize("text", [b"[" * 200_000, b"\xff\xfe", b'{"version": ' + b"1" * 5000])

@@ -13,7 +13,7 @@ import pytest
 from runtime.decode import Decoder
 from runtime.errors import CacheFullError, SlipstreamError
 from runtime.graphs import Graphs
-from runtime.settings import DRAFTING, RULES, DecodeSettings, Sampling
+from runtime.settings import DRAFTING, FOLLOWING, RULES, DecodeSettings, Sampling
 from tests.runtime.symbolic import World, worlds
 from tests.runtime.tabular import probabilities, scaffold_of, tabular_graphs
 
@@ -66,14 +66,14 @@ def test_greedy_is_the_argmax_of_every_conditional(graphs, picture, method, bloc
 
 @pytest.mark.parametrize("picture", PICTURES)
 @pytest.mark.parametrize("block", [2, 4])
-def test_coupled_sampling_equals_plain_sampling_seed_by_seed(graphs, picture, block) -> None:
-    settings = DecodeSettings(
-        method="dflash", accept="coupled", block=block, rollouts=4, sampling=Sampling(1.0), seed=5
-    )
-    plain = outputs(graphs, picture, replace(settings, method="ar"), frames=20)
+def test_rules_that_follow_the_target_draw_what_it_draws(graphs, picture, block) -> None:
+    settings = DecodeSettings("ar", block=block, rollouts=4, sampling=Sampling(1.0), seed=5)
+    plain = outputs(graphs, picture, settings, frames=20)
     assert len(set(plain)) > 3
-    for method in ("ar-scaffold", "dflash", "ddtree"):
-        assert outputs(graphs, picture, replace(settings, method=method), frames=20) == plain
+    for method, rules in RULES.items():
+        for rule in set(rules) & set(FOLLOWING):
+            again = replace(settings, method=method, accept=rule)
+            assert outputs(graphs, picture, again, frames=20) == plain
 
 
 def test_a_rollout_does_not_depend_on_its_batch(graphs) -> None:

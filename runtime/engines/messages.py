@@ -1,0 +1,37 @@
+"""TensorRT's messages. A process has one logger for each TensorRT, the first that it is given, so
+every part of slipstream that uses TensorRT takes the logger from here."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+Listener = Callable[[str, str], None]  # a severity such as "WARNING", and a message
+
+_loggers: dict[str, Any] = {}
+
+
+def logger_of(module: Any, listener: Listener | None = None) -> Any:
+    """The process' logger for a TensorRT module.
+
+    Args:
+        module: `tensorrt` or `tensorrt_rtx`, imported.
+        listener: takes all messages from now on, from any of TensorRT's threads; None drops them.
+    """
+    logger = _loggers.get(module.__name__)
+    if logger is None:
+        logger = _loggers[module.__name__] = _new(module)
+    logger.listener = listener
+    return logger
+
+
+def _new(module: Any) -> Any:
+    def start(self: Any) -> None:
+        module.ILogger.__init__(self)
+        self.listener = None
+
+    def write(self: Any, severity: Any, message: str) -> None:
+        if self.listener is not None:
+            self.listener(severity.name, message)
+
+    return type("Logger", (module.ILogger,), {"__init__": start, "log": write})()
