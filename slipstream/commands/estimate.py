@@ -1,0 +1,285 @@
+"""`slipstream estimate`: memory, latency by stage and rollouts on a Jetson that is not at hand."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
+from drives.results import read_report
+from runtime.bundle import Bundle
+from runtime.errors import SlipstreamError
+from runtime.settings import DRAFTING
+from slipstream.estimate.bundle_shape import shape_of
+from slipstream.estimate.devices import check_precision, device_named
+from slipstream.estimate.frame import Frame, Work, break_even, estimate_frame, fits, most_rollouts
+from slipstream.estimate.named import model_named
+from slipstream.estimate.published import ROWS, WITHIN, slowdown_of_batches
+from slipstream.estimate.roofline import FORMULA, Roofline
+from slipstream.estimate.shape import ModelShape
+from slipstream.estimate.work import tokens_of
+
+SHOWN = (1, 2, 4, 8, 16, 32, 64)
+
+
+@dataclass(frozen=True)
+class Request:
+    """The options of `slipstream estimate`, as given; None is not given."""
+
+    bundle: str
+    device: str
+    precision: str
+    rollouts: int | None
+    deadline_ms: float | None
+    acceptance_length: float | None
+    report: Path | None
+    block: int | None
+    prompt: int | None
+    prefix: int | None
+    tail: int | None
+    as_json: bool
+
+
+@dataclass(frozen=True)
+class _Acceptance:
+    """Tokens a round, and where the figure comes from."""
+
+    length: float
+    block: int
+    source: str
+
+
+def run_estimate(request: Request) -> None:
+    """Print the estimate.
+
+    Raises:
+        SlipstreamError: an unknown device, precision or model, a bad number, or a bad bundle.
+    """
+    device, precision = device_named(request.device), check_precision(request.precision)
+    _check_numbers(request)
+    bundle = Bundle.open(request.bundle) if Path(request.bundle).is_dir() else None
+    model = shape_of(bundle) if bundle else model_named(request.bundle)
+    roofline = Roofline(model, device, precision, None)
+    prompt, prefix, tail = _tokens(request, bundle)
+    plain = Work(prompt, prefix, tail)
+    acceptance = _acceptance(request, model, bundle)
+    work = plain
+    if acceptance:
+        work = Work(prompt, prefix, tail, acceptance.length, acceptance.block)
+    counts = _counts(request, model)
+    frames = [estimate_frame(roofline, work, n) for n in counts]
+    facts = _facts(request, roofline, work, acceptance)
+    if model.draft:
+        block = acceptance.block if acceptance else request.block or model.block
+        least = break_even(roofline, plain, counts[0], block)
+        facts["drafting pays from"] = (
+            f"acceptance length {least:.2f} (block {block}, N = {counts[0]})"
+            if least
+            else f"never, with block {block} and N = {counts[0]}"
+        )
+    if request.deadline_ms is not None:
+        n = most_rollouts(roofline, work, request.deadline_ms / 1e3)
+        facts[f"rollouts within {request.deadline_ms:g} ms"] = (
+            f"{n} (limit of the model: {model.most_rollouts})"
+            if n
+            else f"none: N = 1 alone takes {1e3 * estimate_frame(roofline, work, 1).seconds:.0f} ms"
+        )
+    facts["measured against"] = _evidence()
+    if request.as_json:
+        print(_json(facts, frames, roofline))
+        return
+    _show(facts, frames, roofline, request.deadline_ms)
+
+
+def _tokens(request: Request, bundle: Bundle | None) -> tuple[int, int, int]:
+    given = (request.prompt, request.prefix, request.tail)
+    if given[0] is not None and given[1] is not None and given[2] is not None:
+        return given[0], given[1], given[2]
+    if bundle is None:
+        raise SlipstreamError(
+            f"{request.bundle} is no bundle, so its frames have no known length",
+            expected="--prompt, --prefix and --tail in tokens",
+            found=", ".join("none" if value is None else str(value) for value in given),
+            fix=f"slipstream estimate {request.bundle} --device {request.device} "
+            "--prompt 512 --prefix 64 --tail 64",
+        )
+    found = tokens_of(bundle)
+    prompt, prefix, tail = (
+        known if value is None else value for value, known in zip(given, found, strict=True)
+    )
+    return prompt, prefix, tail
+
+
+def _acceptance(request: Request, model: ModelShape, bundle: Bundle | None) -> _Acceptance | None:
+    if request.acceptance_length is None and request.report is None:
+        return None
+    if model.draft is None:
+        raise SlipstreamError(
+            f"{request.bundle} has no drafter, so nothing is accepted",
+            expected="neither --acceptance-length nor --report",
+            found="one of them",
+            fix="leave it out, or export with --draft DRAFTER",
+        )
+    block = request.block or model.block
+    if request.acceptance_length is not None:
+        if request.acceptance_length > block:
+            raise _bad("--acceptance-length", f"1 to {block}, the block", request.acceptance_length)
+        return _Acceptance(request.acceptance_length, block, "given")
+    assert request.report is not None
+    report = read_report(request.report)
+    drafting = [found for found in report.decoders if found.settings.method in DRAFTING]
+    if not drafting:
+        raise SlipstreamError(
+            f"{request.report} compares no drafting decoder",
+            expected="a report with dflash, ddtree or spectr",
+            found=", ".join(found.name for found in report.decoders),
+            fix="slipstream run BUNDLE --drive DRIVE --decoder dflash -o DIR",
+        )
+    best = min(drafting, key=lambda found: found.latency_ms.mean.value or 0.0)
+    source = f"measured: {best.name}, {report.frames} frames of {report.drive.name}"
+    if bundle and report.bundle.key != bundle.key:
+        source += f", ANOTHER BUNDLE ({report.bundle.name} {report.bundle.key})"
+    width = best.settings.block or block
+    if best.settings.block is None:
+        source += ", widths by the cost gate"
+    return _Acceptance(min(best.acceptance_length, float(width)), width, source)
+
+
+def _counts(request: Request, model: ModelShape) -> list[int]:
+    if request.rollouts is None:
+        return [n for n in SHOWN if n <= model.most_rollouts]
+    if request.rollouts > model.most_rollouts:
+        raise _bad("--rollouts", f"1 to {model.most_rollouts}", request.rollouts)
+    return [request.rollouts]
+
+
+def _facts(
+    request: Request, roofline: Roofline, work: Work, acceptance: _Acceptance | None
+) -> dict[str, str]:
+    device, model, factors = roofline.device, roofline.model, roofline.factors
+    stored = f", {_mb(model.stored)} on disk" if model.stored is not None else ""
+    drafting = (
+        f"block {acceptance.block}, acceptance length {acceptance.length:.2f} ({acceptance.source})"
+        if acceptance
+        else "plain decoding, one token a pass"
+    )
+    return {
+        "model": f"{model.name}{stored}",
+        "device": f"{device.title}: {device.bandwidth / 1e9:g} GB/s, "
+        f"{roofline.rate / 1e12:g} dense T op/s at {roofline.precision}, "
+        f"{device.memory / 1e9:g} GB shared memory",
+        "data sheet": device.source,
+        "frame": f"prompt {work.prompt} tokens, {work.prefix} before the fork, {work.tail} behind",
+        "decoding": drafting,
+        "formula": FORMULA,
+        "factors": f"e_b {factors.bandwidth:g}, e_c {factors.compute:g}, "
+        f"t_block {factors.block * 1e6:g} us; tables and drafter at least 16 bits; "
+        "no host time, no sampling, no cameras",
+    }
+
+
+def _evidence() -> str:
+    reproduced = [row for row in ROWS if row.why_not is None]
+    least, most = slowdown_of_batches()
+    return (
+        f"{len(reproduced)} published single-sequence rates, reproduced within {WITHIN:.0%}; "
+        f"published rates of 8 sequences are {least:.1f} to {most:.1f} times slower than this "
+        "formula, so read large N as a lower bound"
+    )
+
+
+def _show(
+    facts: dict[str, str], frames: Sequence[Frame], roofline: Roofline, deadline_ms: float | None
+) -> None:
+    console = Console(emoji=False)
+    console.print("[black on yellow] ESTIMATE [/] nothing was measured on this device")
+    grid = Table.grid(padding=(0, 2))
+    grid.add_column(style="dim", no_wrap=True)
+    grid.add_column()
+    for name, value in facts.items():
+        grid.add_row(name, value)
+    console.print(grid, highlight=False)
+    deadline = None if deadline_ms is None else deadline_ms / 1e3
+    latency = _table("N", "prefill", "draft", "verify", "head", "frame, ms", "rounds", "")
+    memory = _table("N", "weights", "keys and values", "workspace", "memory", "")
+    for frame in frames:
+        n, size = str(frame.rollouts), roofline.device.memory
+        stages = (frame.prefill, frame.draft, frame.verify, frame.head, frame.seconds)
+        late = "" if deadline is None else _fits(frame.seconds <= deadline)
+        latency.add_row(n, *(f"{1e3 * s:.2f}" for s in stages), f"{frame.rounds:.0f}", late)
+        parts = (frame.weights, frame.cache, frame.workspace, frame.memory)
+        memory.add_row(n, *(_mb(part) for part in parts), _fits(fits(frame, size, None)))
+    console.print(latency)
+    console.print(memory)
+
+
+def _table(*headings: str) -> Table:
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 2, 0, 0))
+    for heading in headings:
+        table.add_column(heading, justify="right", no_wrap=True)
+    return table
+
+
+def _fits(does: bool) -> str:
+    return "fits" if does else "does not fit"
+
+
+def _json(facts: dict[str, str], frames: Sequence[Frame], roofline: Roofline) -> str:
+    rows = [
+        {
+            "rollouts": frame.rollouts,
+            "ms": {
+                "prefill": 1e3 * frame.prefill,
+                "draft": 1e3 * frame.draft,
+                "verify": 1e3 * frame.verify,
+                "head": 1e3 * frame.head,
+                "frame": 1e3 * frame.seconds,
+            },
+            "rounds": frame.rounds,
+            "bytes": {
+                "weights": frame.weights,
+                "cache": frame.cache,
+                "workspace": frame.workspace,
+                "all": frame.memory,
+            },
+        }
+        for frame in frames
+    ]
+    head = {"estimate": True, "device": roofline.device.name, "precision": roofline.precision}
+    return json.dumps({**head, "facts": facts, "frames": rows}, indent=1)
+
+
+def _mb(size: float) -> str:
+    return f"{size / 1e9:.2f} GB" if size >= 1e9 else f"{size / 1e6:.1f} MB"
+
+
+def _check_numbers(request: Request) -> None:
+    whole: dict[str, tuple[int | None, int]] = {
+        "--rollouts": (request.rollouts, 1),
+        "--block": (request.block, 2),
+        "--prompt": (request.prompt, 1),
+        "--prefix": (request.prefix, 0),
+        "--tail": (request.tail, 1),
+    }
+    for option, (number, least) in whole.items():
+        if number is not None and not least <= number <= 1 << 20:
+            raise _bad(option, f"{least} to {1 << 20}", number)
+    if request.deadline_ms is not None and not 0.0 < request.deadline_ms < float("inf"):
+        raise _bad("--deadline-ms", "a number above 0", request.deadline_ms)
+    length = request.acceptance_length
+    if length is not None and not 1.0 <= length < float("inf"):
+        raise _bad("--acceptance-length", "at least 1: the target's own token", length)
+
+
+def _bad(option: str, expected: str, found: float) -> SlipstreamError:
+    return SlipstreamError(
+        f"{option} is out of range",
+        expected=expected,
+        found=f"{found:g}",
+        fix="see `slipstream estimate --help`",
+    )

@@ -1,0 +1,104 @@
+"""A bundle's `ModelShape`, from the matrix products of its own graphs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import onnx
+
+from runtime.bundle import AttentionDims, Bundle
+from runtime.errors import BundleError
+from slipstream.estimate.shape import ModelShape, NetworkShape
+
+# An initializer keeps its size through these: a stored bf16 or int8 matrix is the same matrix.
+_SAME_MATRIX = {"Cast", "Transpose", "Identity", "DequantizeLinear"}
+
+
+@dataclass(frozen=True)
+class _Product:
+    """A product with a constant matrix [inner, outer]; `of_block`: rows of the main input."""
+
+    inner: int
+    outer: int
+    of_block: bool
+
+
+def shape_of(bundle: Bundle) -> ModelShape:
+    """Read every graph's matrices, not their values.
+
+    Raises:
+        BundleError: a graph is no ONNX, or holds no matrix products.
+    """
+    manifest = bundle.manifest
+    limits, target, draft = manifest.limits, manifest.target, manifest.draft
+    return ModelShape(
+        name=manifest.name,
+        target=_network(bundle.graph_path("target"), target, "embeddings"),
+        draft=_network(bundle.graph_path("draft"), draft, "block_embeddings") if draft else None,
+        width=target.width,
+        vocab=target.vocab,
+        tied=False,  # two graphs, two files, two tables
+        block=draft.block if draft else 1,
+        trunk_rows=limits.trunk,
+        branch_rows=limits.branch,
+        most_rollouts=limits.rollouts,
+        stored=sum(path.stat().st_size for path in _weight_files(bundle)),
+    )
+
+
+def _weight_files(bundle: Bundle) -> Iterator[Path]:
+    for graph in bundle.manifest.graphs.values():
+        yield bundle.folder / graph.file
+        yield from (bundle.folder / name for name in graph.external)
+
+
+def _network(path: Path, dims: AttentionDims, block_input: str) -> NetworkShape:
+    products = _products(path, block_input)
+    attention = dims.heads * dims.head_dim
+    return NetworkShape(
+        blocks=dims.layers,
+        row_weights=sum(p.inner * p.outer for p in products if p.of_block),
+        context_weights=sum(p.inner * p.outer for p in products if not p.of_block),
+        attention_layers=dims.layers,
+        heads=dims.heads,
+        kv_heads=dims.kv_heads,
+        head_dim=dims.head_dim,
+        state=0,
+        widest=max(attention, *(max(p.inner, p.outer) for p in products)),
+    )
+
+
+def _products(path: Path, block_input: str) -> list[_Product]:
+    try:
+        graph = onnx.load(path, load_external_data=False).graph
+    except Exception as error:  # protobuf raises its own, without a common base
+        raise BundleError(
+            f"{path} can't be read",
+            expected="an ONNX graph",
+            found=str(error),
+            fix="slipstream export TARGET --draft DRAFTER -o BUNDLE",
+        ) from error
+    matrices = {tensor.name: tuple(tensor.dims) for tensor in graph.initializer}
+    from_block = {block_input}
+    found = []
+    for node in graph.node:
+        if node.op_type in _SAME_MATRIX and node.input[0] in matrices:
+            matrices[node.output[0]] = matrices[node.input[0]]
+        if any(name in from_block for name in node.input):
+            from_block.update(node.output)
+        if node.op_type not in ("MatMul", "Gemm"):
+            continue
+        for name in node.input[:2]:
+            dims = matrices.get(name, ())
+            if len(dims) == 2:
+                found.append(_Product(dims[0], dims[1], node.output[0] in from_block))
+    if not found:
+        raise BundleError(
+            f"{path} holds no product with a stored matrix",
+            expected="the graph of a decoder",
+            found=f"{len(graph.node)} nodes",
+            fix="slipstream export TARGET --draft DRAFTER -o BUNDLE",
+        )
+    return found

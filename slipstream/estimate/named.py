@@ -1,0 +1,196 @@
+"""Model shapes by name, from published `config.json` files: for models that are no bundle yet."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from runtime.errors import SlipstreamError
+from slipstream.estimate.shape import ModelShape, NetworkShape
+
+ROWS = (1024, 512)  # trunk and branch capacity where no bundle says
+
+
+def qwen3(
+    *, layers: int, width: int, ffn: int, heads: int, kv_heads: int, head_dim: int
+) -> NetworkShape:
+    """A Qwen3 decoder: q, k, v, o, gate, up, down in every layer."""
+    attention = width * head_dim * (2 * heads + 2 * kv_heads)
+    return NetworkShape(
+        blocks=layers,
+        row_weights=layers * (attention + 3 * width * ffn),
+        context_weights=0,
+        attention_layers=layers,
+        heads=heads,
+        kv_heads=kv_heads,
+        head_dim=head_dim,
+        state=0,
+        widest=max(ffn, heads * head_dim),
+    )
+
+
+def qwen3_5(
+    *,
+    layers: int,
+    width: int,
+    ffn: int,
+    heads: int,
+    kv_heads: int,
+    key_heads: int,
+    value_heads: int,
+) -> NetworkShape:
+    """A Qwen3.5 decoder: three Gated DeltaNet layers to each of gated full attention.
+
+    Full attention (head size 256) has a gate as wide as its queries. A DeltaNet layer (head size
+    128) projects q, k, v and a gate z, has two numbers a value head, and a state of 128 x 128 each.
+    """
+    full, linear = layers // 4, layers - layers // 4
+    attention = width * 256 * (3 * heads + 2 * kv_heads)
+    delta = width * (128 * (2 * key_heads + 3 * value_heads) + 2 * value_heads)
+    return NetworkShape(
+        blocks=layers,
+        row_weights=full * attention + linear * delta + layers * 3 * width * ffn,
+        context_weights=0,
+        attention_layers=full,
+        heads=heads,
+        kv_heads=kv_heads,
+        head_dim=256,
+        state=linear * value_heads * 128 * 128,
+        widest=max(ffn, 2 * heads * 256),
+    )
+
+
+def dflash(
+    *, layers: int, width: int, ffn: int, heads: int, kv_heads: int, head_dim: int, taps: int
+) -> NetworkShape:
+    """A DFlash drafter (arXiv 2602.06036): Qwen3 layers, and a projection of the target's taps."""
+    drafter = qwen3(
+        layers=layers, width=width, ffn=ffn, heads=heads, kv_heads=kv_heads, head_dim=head_dim
+    )
+    return replace(drafter, context_weights=taps * width * width)
+
+
+def _model(
+    name: str,
+    target: NetworkShape,
+    width: int,
+    vocab: int,
+    tied: bool,
+    draft: NetworkShape | None = None,
+    block: int = 16,
+) -> ModelShape:
+    trunk, branch = ROWS
+    return ModelShape(
+        name=name,
+        target=target,
+        draft=draft,
+        width=width,
+        vocab=vocab,
+        tied=tied,
+        block=block if draft else 1,
+        trunk_rows=trunk,
+        branch_rows=branch,
+        most_rollouts=64,
+    )
+
+
+def _qwen3_draft(layers: int, width: int, ffn: int) -> NetworkShape:
+    return dflash(layers=layers, width=width, ffn=ffn, heads=32, kv_heads=8, head_dim=128, taps=5)
+
+
+_Q3, _Q35, _LLAMA = 151936, 248320, 128256
+MODELS: dict[str, ModelShape] = {
+    model.name: model
+    for model in (
+        _model(
+            "qwen3-1.7b",
+            qwen3(layers=28, width=2048, ffn=6144, heads=16, kv_heads=8, head_dim=128),
+            2048,
+            _Q3,
+            True,
+        ),
+        _model(
+            "qwen3-4b",
+            qwen3(layers=36, width=2560, ffn=9728, heads=32, kv_heads=8, head_dim=128),
+            2560,
+            _Q3,
+            True,
+            _qwen3_draft(5, 2560, 9728),
+        ),
+        _model(
+            "qwen3-8b",
+            qwen3(layers=36, width=4096, ffn=12288, heads=32, kv_heads=8, head_dim=128),
+            4096,
+            _Q3,
+            False,
+            _qwen3_draft(5, 4096, 12288),
+        ),
+        _model(
+            "qwen3.5-0.8b",
+            qwen3_5(
+                layers=24, width=1024, ffn=3584, heads=8, kv_heads=2, key_heads=16, value_heads=16
+            ),
+            1024,
+            _Q35,
+            True,
+        ),
+        _model(
+            "qwen3.5-4b",
+            qwen3_5(
+                layers=32, width=2560, ffn=9216, heads=16, kv_heads=4, key_heads=16, value_heads=32
+            ),
+            2560,
+            _Q35,
+            True,
+            _qwen3_draft(5, 2560, 9728),
+        ),
+        _model(
+            "qwen3.5-27b",
+            qwen3_5(
+                layers=64,
+                width=5120,
+                ffn=17408,
+                heads=24,
+                kv_heads=4,
+                key_heads=16,
+                value_heads=48,
+            ),
+            5120,
+            _Q35,
+            False,
+            _qwen3_draft(5, 5120, 17408),
+        ),
+        _model(
+            "llama-3.1-8b",
+            qwen3(layers=32, width=4096, ffn=14336, heads=32, kv_heads=8, head_dim=128),
+            4096,
+            _LLAMA,
+            False,
+        ),
+        # the drafter published for it has two layers and drafts blocks of 8
+        _model(
+            "alpamayo-r1-10b",
+            qwen3(layers=36, width=4096, ffn=12288, heads=32, kv_heads=8, head_dim=128),
+            4096,
+            155697,
+            False,
+            _qwen3_draft(2, 4096, 12288),
+            block=8,
+        ),
+    )
+}
+
+
+def model_named(name: str) -> ModelShape:
+    """A shape by name.
+
+    Raises:
+        SlipstreamError: no such name.
+    """
+    if name not in MODELS:
+        raise SlipstreamError(
+            f"{name} is neither a bundle nor a known model",
+            expected="a folder with bundle.json, or " + " or ".join(MODELS),
+            found=name,
+            fix="slipstream estimate BUNDLE --device orin-nx",
+        )
+    return MODELS[name]

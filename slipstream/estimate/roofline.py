@@ -1,0 +1,111 @@
+"""The roofline: time = max(bytes / bandwidth, operations / compute) + blocks x launch.
+
+Peak figures are never reached; three factors say how much of them is. They are the only fitted
+numbers: one set for all modules and models, chosen on published single-sequence decoding rates
+(TensorRT Edge-LLM 0.9 tables).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from slipstream.estimate.devices import WEIGHT_BITS, Device, Precision
+from slipstream.estimate.shape import ModelShape, NetworkShape
+
+FORMULA = "max(bytes / (e_b x bandwidth), operations / (e_c x compute)) + blocks x t_block"
+
+
+@dataclass(frozen=True)
+class Factors:
+    """How much of a data sheet arrives.
+
+    Attributes:
+        bandwidth: e_b, share of the published memory bandwidth.
+        compute: e_c, share of the published dense rate.
+        block: t_block in s, what a layer's kernels cost beside bytes and operations.
+    """
+
+    bandwidth: float = 0.9
+    compute: float = 0.5
+    block: float = 50e-6
+
+
+@dataclass(frozen=True)
+class Pass:
+    """One run of one network: N rollouts, S rows each, over P trunk and T branch rows."""
+
+    rollouts: int
+    rows: float
+    trunk: float
+    branch: float
+    context: float = 0.0  # a drafter's new context rows per rollout
+
+
+class Roofline:
+    """Seconds and bytes of one model on one device at one precision."""
+
+    def __init__(
+        self, model: ModelShape, device: Device, precision: Precision, factors: Factors | None
+    ) -> None:
+        self.model, self.device, self.precision = model, device, precision
+        self.factors = factors or Factors()
+        self.rate = device.operations(precision)
+        self.weight_bytes = WEIGHT_BITS[precision] / 8
+        # below 16 bits only the target's matrices are quantized, as in published checkpoints
+        self.table_bytes = self.draft_bytes = max(self.weight_bytes, 2.0)
+        self.activation_bytes = 4.0 if precision == "fp32" else 2.0
+
+    def network(self, network: NetworkShape, run: Pass) -> float:
+        """s of a target or drafter pass, without embedding and head.
+
+        Bytes: every weight once, the trunk once for all rollouts, each branch once. Operations: two
+        for each weight and row, four for each attended row, head and head element.
+        """
+        stored = self.weight_bytes if network is self.model.target else self.draft_bytes
+        rows, context = run.rollouts * run.rows, run.rollouts * run.context
+        seen = run.trunk + run.rollouts * (run.branch + run.rows + run.context)
+        columns = run.trunk + run.branch + run.rows + run.context
+        state = 2.0 * run.rollouts * network.state * 4.0  # read and written, kept in fp32
+        read = network.weights * stored + state
+        read += seen * network.cache_row * self.activation_bytes
+        attention = network.attention_layers * network.heads * network.head_dim
+        operations = 2.0 * (rows * network.row_weights + context * network.context_weights)
+        operations += 4.0 * rows * columns * attention
+        return self._seconds(read, operations) + network.blocks * self.factors.block
+
+    def head(self, rows: float) -> float:
+        """s of the head over that many rows: the table, and fp32 logits written and read again."""
+        logits = 2.0 * rows * self.model.vocab * 4.0
+        table = self.model.table
+        seconds = self._seconds(table * self.table_bytes + logits, 2.0 * rows * table)
+        return seconds + self.factors.block
+
+    def _seconds(self, read: float, operations: float) -> float:
+        by_bytes = read / (self.factors.bandwidth * self.device.bandwidth)
+        return max(by_bytes, operations / (self.factors.compute * self.rate))
+
+    def weights(self) -> float:
+        """Bytes of all weights on the device."""
+        model = self.model
+        drafter = model.draft.weights if model.draft else 0
+        tables = model.table * (1 if model.tied else 2)
+        target = model.target.weights * self.weight_bytes
+        return target + drafter * self.draft_bytes + tables * self.table_bytes
+
+    def cache(self, rollouts: int) -> float:
+        """Bytes of keys and values, trunk + N * branch, and of recurrent state."""
+        networks = [self.model.target, *([self.model.draft] if self.model.draft else [])]
+        rows = self.model.trunk_rows + rollouts * self.model.branch_rows
+        kept = sum(network.cache_row for network in networks) * rows * self.activation_bytes
+        return kept + sum(network.state for network in networks) * rollouts * 4.0
+
+    def workspace(self, rollouts: int, prompt: int) -> float:
+        """Bytes of the largest pass' activations: eight of its widest rows, fp32 scores, logits."""
+        model = self.model
+        cached = model.trunk_rows + model.branch_rows
+        largest = 0.0
+        for n, rows, columns in ((1, prompt, prompt), (rollouts, model.block, cached)):
+            wide = 8.0 * n * rows * model.target.widest * self.activation_bytes
+            scores = 2.0 * n * model.target.heads * rows * (columns + rows) * 4.0
+            largest = max(largest, wide + scores)
+        return largest + rollouts * model.block * model.vocab * 4.0
