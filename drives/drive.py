@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from drives.motion import interpolate
+from drives.recorded import RecordedWindow
 from runtime.errors import SlipstreamError
 
 Floats = NDArray[np.float64]
@@ -19,7 +20,7 @@ MAX_GAP = 0.3  # s between samples; nothing is interpolated across more
 _ROUNDING = 1e-6  # s
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class ImageReferences:
     """Where the camera frames of a drive lie; they are named, not loaded.
 
@@ -34,7 +35,7 @@ class ImageReferences:
     paths: tuple[str, ...]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class AgentFrame:
     """The road users labelled at one instant, in the drive's world frame.
 
@@ -54,7 +55,7 @@ class AgentFrame:
     sizes: Floats
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Drive:
     """A recorded drive, referred to the middle of the rear axle.
 
@@ -71,9 +72,13 @@ class Drive:
         headings: [n] rad from the x axis, left positive, unwrapped.
         speeds: [n] m/s along the heading, negative in reverse.
         clock_start: s, the recorder's clock at time 0.
+        dataset, recording: what a record of training data calls it, e.g. Boreas and
+            2021-08-05-13-34; "" where that is not known.
         intents: [n] navigation commands (`planners.observation.Intent`), or None.
         images: references to camera frames, or None.
         agents: labelled road users, or None.
+        warnings: what the reader found that deserves a look, one sentence each.
+        recorded: the windows of a data set that stores them ready cut, or None.
 
     Raises:
         SlipstreamError: fewer than two samples, arrays that do not fit together, or time stamps
@@ -92,6 +97,10 @@ class Drive:
     intents: Ints | None = None
     images: tuple[ImageReferences, ...] | None = None
     agents: tuple[AgentFrame, ...] | None = None
+    dataset: str = ""
+    recording: str = ""
+    warnings: tuple[str, ...] = ()
+    recorded: tuple[RecordedWindow, ...] | None = None
 
     def __post_init__(self) -> None:
         check_times(self.times, f"drive {self.name}")

@@ -85,6 +85,21 @@ def geodetic_from_ecef(position: Floats) -> tuple[float, float, float]:
     return float(latitude), float(np.arctan2(y, x)), float(height)
 
 
+def ecef_from_geodetic(latitudes: Floats, longitudes: Floats, heights: Floats) -> Floats:
+    """[n, 3] ECEF in m of points given by latitude, longitude (rad) and ellipsoidal height (m)."""
+    eccentricity = EARTH_FLATTENING * (2.0 - EARTH_FLATTENING)
+    normal = EARTH_RADIUS / np.sqrt(1.0 - eccentricity * np.sin(latitudes) ** 2)
+    across = (normal + heights) * np.cos(latitudes)
+    return np.stack(
+        [
+            across * np.cos(longitudes),
+            across * np.sin(longitudes),
+            (normal * (1.0 - eccentricity) + heights) * np.sin(latitudes),
+        ],
+        axis=-1,
+    )
+
+
 def enu_from_ecef(latitude: float, longitude: float) -> Floats:
     """[3, 3] rotation from ECEF to east-north-up at a point given in rad."""
     sin_lat, cos_lat = np.sin(latitude), np.cos(latitude)

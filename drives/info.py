@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import asdict, dataclass
 
 import numpy as np
 
 from drives.breaks import JUMP, steps
 from drives.drive import MAX_GAP, Drive
-from planners.observation import FUTURE_STATES, PAST_STATES, RATE_HZ
+from planners.observation import FUTURE_STATES, PAST_STATES, RATE_HZ, Intent
 
 STATIONARY = 0.3  # m/s below which the vehicle counts as standing
 _NEEDED = (PAST_STATES + FUTURE_STATES) / RATE_HZ  # s, the shortest drive with a window
 _SPEED_MISMATCH = 0.03
+_MOSTLY = 0.9  # share of samples
+_TURNS = 0.2  # rad
+_STRIDE = 0.1  # m
 
 
 @dataclass(frozen=True)
@@ -29,6 +33,8 @@ class DriveInfo:
         unknown: samples without a known pose.
         jumps: steps that no vehicle makes.
         label_frames: instants with labelled road users.
+        commands: navigation command -> samples that carry it; empty where none is known.
+        cameras: camera -> frames that are referred to.
         warnings: what deserves a look, one sentence each.
     """
 
@@ -48,6 +54,8 @@ class DriveInfo:
     unknown: int
     jumps: int
     label_frames: int
+    commands: dict[str, int]
+    cameras: dict[str, int]
     warnings: tuple[str, ...]
 
     def as_dict(self) -> dict[str, object]:
@@ -79,12 +87,20 @@ def describe(drive: Drive) -> DriveInfo:
         unknown=len(drive.times) - len(track.samples),
         jumps=int(np.sum(track.reasons == JUMP)),
         label_frames=len(drive.agents or ()),
+        commands=_commands(drive),
+        cameras={each.camera: len(each.times) for each in drive.images or ()},
         warnings=tuple(_warnings(drive)),
     )
 
 
+def _commands(drive: Drive) -> dict[str, int]:
+    given = () if drive.intents is None else drive.intents
+    counts = Counter(Intent(int(number)).name.lower() for number in given)
+    return {} if set(counts) <= {"unknown"} else dict(counts.most_common())
+
+
 def _warnings(drive: Drive) -> list[str]:
-    warnings = []
+    warnings = [*drive.warnings]
     across = np.diff(drive.times)
     track = steps(drive)
     if drive.duration < _NEEDED:
@@ -100,7 +116,28 @@ def _warnings(drive: Drive) -> list[str]:
     mismatch = _speed_mismatch(drive)
     if abs(mismatch) > _SPEED_MISMATCH:
         warnings.append(f"speeds lead {100 * mismatch:+.1f} % further than the positions")
-    return warnings
+    return [*warnings, *_quirks(drive)]
+
+
+def _quirks(drive: Drive) -> list[str]:
+    """What recordings often get wrong without breaking anything."""
+    quirks = []
+    known = drive.valid
+    speeds, headings = drive.speeds[known], drive.headings[known]
+    if len(speeds) and (standing := np.mean(np.abs(speeds) < STATIONARY)) > _MOSTLY:
+        quirks.append(f"stands still in {100 * standing:.0f} % of its samples")
+    if len(speeds) > 2 and speeds[-1] == speeds[-2] != speeds[-3] and speeds[-1] != 0.0:
+        quirks.append("the last speed repeats the one before it")
+    if len(headings) and np.ptp(headings) == 0.0 and (bend := _bend(drive)) > _TURNS:
+        quirks.append(f"headings never change, while the path turns by {np.degrees(bend):.0f}°")
+    return quirks
+
+
+def _bend(drive: Drive) -> float:
+    """rad between the outermost courses, over steps long enough to have one."""
+    moves = np.diff(drive.positions[drive.valid, :2], axis=0)
+    moves = moves[np.linalg.norm(moves, axis=1) > _STRIDE]
+    return float(np.ptp(np.unwrap(np.arctan2(moves[:, 1], moves[:, 0])))) if len(moves) else 0.0
 
 
 def _speed_mismatch(drive: Drive) -> float:

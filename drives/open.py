@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from drives.drive import Drive
 from drives.fetch import FETCHABLE, cached, is_cached
-from drives.readers.boreas import is_boreas, read_boreas
-from drives.readers.comma2k19 import is_comma2k19, read_comma2k19
+from drives.formats import FORMATS, recognise
 from drives.readers.kitti import read_kitti
+from drives.readers.rosbag2 import is_rosbag2, read_rosbag2
 from drives.readers.synthetic import LICENCE as SYNTHETIC_LICENCE
 from drives.readers.synthetic import synthetic_drive
 from runtime.errors import SlipstreamError
-
-_FORMATS = (
-    "a file of KITTI odometry poses (12 numbers a line), the folder of a Boreas run (with "
-    "applanix/) or of a comma2k19 segment (with global_pose/)"
-)
 
 _MOST_DIGITS = 18  # of a seed
 
@@ -56,7 +52,8 @@ def open_drive(name_or_path: str | Path) -> Drive:
 
     Args:
         name_or_path: `synthetic`, `synthetic:SEED`, a fetched drive such as `kitti-00`, or a path
-            to a KITTI odometry poses file, a Boreas run folder or a comma2k19 segment folder.
+            in one of `drives.formats.FORMATS`. Behind a ROS 2 bag, `#ROLE=TOPIC,...` says which
+            topics to take, e.g. `bag.mcap#pose=/localization/odom`.
 
     Raises:
         SlipstreamError: nothing of that name or at that path, a drive that is not fetched yet, an
@@ -67,19 +64,77 @@ def open_drive(name_or_path: str | Path) -> Drive:
         return synthetic_drive(_seed(name))
     if name in FETCHABLE:
         return _open_fetched(name)
-    path = Path(name_or_path)
-    if path.is_file():
-        return read_kitti(path)
-    if is_boreas(path):
-        return read_boreas(path)
-    if is_comma2k19(path):
-        return read_comma2k19(path)
+    path, topics = _parted(name)
+    if topics:
+        return _open_bag(path, topics)
+    found = recognise(path)
+    if found is not None:
+        return found.read(path)
     raise SlipstreamError(
         f"{name} is not a drive",
-        expected=f"one of {', '.join(item.name for item in list_drives())}, or {_FORMATS}",
-        found="a folder of another kind" if path.is_dir() else "no such file or folder",
-        fix="see what is known: slipstream drives list",
+        expected=f"one of {', '.join(item.name for item in list_drives())}, or a path: "
+        + "; ".join(f"{each.name}: {each.path}" for each in FORMATS),
+        found=_kind(path),
+        fix="see what is known: slipstream drives list; for others, write the plain format",
     )
+
+
+def with_topics(name: str, choices: Sequence[str]) -> str:
+    """The name of a bag and which of its topics to take, as `open_drive` understands it.
+
+    Args:
+        choices: ROLE=TOPIC each.
+
+    Raises:
+        SlipstreamError: a choice of another form.
+    """
+    for choice in choices:
+        role, mark, topic = choice.partition("=")
+        if not (role and mark and topic) or "," in choice:
+            raise SlipstreamError(
+                f"--topic {choice} does not name a topic",
+                expected="ROLE=TOPIC",
+                found=choice,
+                fix="say for example --topic pose=/odom",
+            )
+    return f"{name}#{','.join(choices)}" if choices else name
+
+
+def format_of(name_or_path: str | Path) -> str:
+    """The format that `open_drive` would read, or where a drive known by name comes from."""
+    name = str(name_or_path)
+    if name.partition(":")[0] == "synthetic":
+        return "computed"
+    if name in FETCHABLE:
+        return "kitti-odometry"
+    found = recognise(_parted(name)[0])
+    return found.name if found else "unknown"
+
+
+def _parted(name: str) -> tuple[Path, dict[str, str]]:
+    """A path, and role -> topic from what stands behind a #."""
+    before, mark, behind = name.rpartition("#")
+    if not mark or "=" not in behind or Path(name).exists():
+        return Path(name), {}
+    pairs = (each.partition("=") for each in behind.split(","))
+    return Path(before), {role.strip(): topic.strip() for role, _, topic in pairs}
+
+
+def _open_bag(path: Path, topics: dict[str, str]) -> Drive:
+    if not is_rosbag2(path):
+        raise SlipstreamError(
+            f"{path} has no topics to choose from",
+            expected="a ROS 2 bag before #ROLE=TOPIC",
+            found=_kind(path),
+            fix="leave out what stands behind the #",
+        )
+    return read_rosbag2(path, topics=topics)
+
+
+def _kind(path: Path) -> str:
+    if path.is_dir():
+        return "a folder of another kind"
+    return "a file of another kind" if path.exists() else "no such file or folder"
 
 
 def _open_fetched(name: str) -> Drive:

@@ -13,6 +13,7 @@ from drives.breaks import GAP, UNKNOWN, steps
 from drives.drive import MAX_GAP, Drive
 from drives.frames import to_ego
 from drives.motion import causal_derivative, interpolate, linear, segment_starts
+from drives.rater import Rated
 from planners.observation import FUTURE_STATES, PAST_STATES, RATE_HZ, Intent, Observation
 from runtime.errors import SlipstreamError
 
@@ -23,13 +24,14 @@ NO_HISTORY = "less than 4 s of history"
 NO_FUTURE = "less than 5 s of future"
 
 _HISTORY = PAST_STATES / RATE_HZ  # s; the oldest state is a step later, its derivatives reach back
+_PAST = (PAST_STATES - 1) / RATE_HZ  # s from the oldest state to the instant
 _FUTURE = FUTURE_STATES / RATE_HZ  # s
 _DERIVATIVE_SPAN = 0.5  # s of samples behind an acceleration or a yaw rate
 _ROUNDING = 1e-6  # s
 _SHORTEST_STEP = 1e-3  # s
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Window:
     """One instant of a drive.
 
@@ -40,6 +42,8 @@ class Window:
         drive_index: the drive's sample at the instant.
         drive: the drive's name.
         pose: [3] x, y (m) and heading (rad) of the ego frame in the drive's world.
+        name: what the data set calls the instant; "" where it names none.
+        rated: what raters said about the instant, or None.
     """
 
     observation: Observation
@@ -47,6 +51,8 @@ class Window:
     drive_index: int
     drive: str
     pose: Floats
+    name: str = ""
+    rated: Rated | None = None
 
 
 @dataclass(frozen=True)
@@ -78,6 +84,8 @@ def windows(drive: Drive, step_s: float = 0.25, *, without_future: bool = False)
     Skipped are instants with less than 4 s before or 5 s after them, and those whose 9 s hold a
     gap, an unknown pose or a jump.
 
+    A drive whose data set stores its windows ready cut gives those, all of them, whatever the step.
+
     Args:
         step_s: s between windows.
         without_future: keep windows whose future is missing or broken, with `future` None.
@@ -92,6 +100,8 @@ def windows(drive: Drive, step_s: float = 0.25, *, without_future: bool = False)
             found=f"{step_s} s",
             fix="give a step such as 0.25",
         )
+    if drive.recorded is not None:
+        return _recorded(drive, without_future)
     track = steps(drive)
     if len(track.samples) < 2:
         return WindowSet((), Counter({UNKNOWN: int(drive.duration / step_s + _ROUNDING) + 1}))
@@ -109,6 +119,65 @@ def windows(drive: Drive, step_s: float = 0.25, *, without_future: bool = False)
     kept = reasons == ""
     chosen = track.samples[instants[kept]]
     return WindowSet(_cut(drive, track.samples, track.broken, chosen, ahead[kept] == ""), skipped)
+
+
+def last_window(drive: Drive) -> Window:
+    """The window at a drive's last sample, without a future.
+
+    Raises:
+        SlipstreamError: the last sample has no known pose, less than 3.75 s lie before it, or
+            those hold a gap, an unknown pose or a jump.
+    """
+    track = steps(drive)
+    last = len(drive.times) - 1
+    if not len(track.samples) or track.samples[-1] != last:
+        raise _no_window(drive, f"{UNKNOWN} at the last instant")
+    times = drive.times[track.samples]
+    begin = times[-1] - _PAST
+    if begin < drive.times[0] - _ROUNDING:
+        raise _no_window(drive, f"{drive.duration:.2f} s")
+    if begin < times[0] - _ROUNDING:
+        raise _no_window(drive, f"{UNKNOWN} at its begin")
+    (reason,) = _reasons(times, track.reasons, np.array([begin]), times[-1:])
+    if reason:
+        broken = [i for i in np.flatnonzero(track.broken) if times[i + 1] > begin + _ROUNDING]
+        ago = times[-1] - times[broken[0]]
+        raise _no_window(drive, f"{reason}, {ago:.2f} s before the last instant")
+    chosen = np.array([last])
+    return _cut(drive, track.samples, track.broken, chosen, np.array([False]))[0]
+
+
+def _recorded(drive: Drive, without_future: bool) -> WindowSet:
+    """The windows that the data set itself cut."""
+    kept: list[Window] = []
+    skipped: Counter[str] = Counter()
+    for window in drive.recorded or ():
+        if window.future is None and not without_future:
+            skipped[NO_FUTURE] += 1
+            continue
+        x, y = drive.positions[window.sample, :2]
+        kept.append(
+            Window(
+                observation=window.observation(len(kept)),
+                future=window.future,
+                drive_index=window.sample,
+                drive=drive.name,
+                pose=np.array([x, y, drive.headings[window.sample]]),
+                name=window.name,
+                rated=window.rated,
+            )
+        )
+    return WindowSet(tuple(kept), skipped)
+
+
+def _no_window(drive: Drive, found: str) -> SlipstreamError:
+    return SlipstreamError(
+        f"drive {drive.name} can't be planned from",
+        expected=f"{_PAST} s before the last instant, samples at most {MAX_GAP} s apart, each "
+        "where the speed before leads",
+        found=found,
+        fix="wait until there is an unbroken history, or mend the localisation",
+    )
 
 
 def _instants(drive: Drive, times: Floats, step_s: float) -> tuple[Ints, Counter[str]]:

@@ -85,6 +85,8 @@ def read_boreas(folder: Path, *, name: str | None = None, lever_arm: float | Non
         clock_start=float(stamps[0]),
         images=_images(folder, table[0, 0]),
         agents=read_labels(folder, table[0, 0], origin),
+        dataset="Boreas",
+        recording=folder.resolve().name.removeprefix("boreas-"),
     )
 
 

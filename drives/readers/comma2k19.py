@@ -87,6 +87,8 @@ def read_comma2k19(
         headings=headings,
         speeds=speeds,
         clock_start=float(stamps[0]),
+        dataset="comma2k19",
+        recording="/".join(folder.resolve().parts[-2:]),
     )
 
 

@@ -69,6 +69,8 @@ def read_kitti(
         headings=headings,
         speeds=np.where(known, speeds, np.nan),
         clock_start=float(stamps[0]),
+        dataset="KITTI",
+        recording=path.stem,
     )
 
 

@@ -75,6 +75,8 @@ def synthetic_drive(seed: int = 0, *, duration: float = 240.0, noise: float = 1.
         positions=rows[:, :2].copy(),
         headings=rows[:, 2].copy(),
         speeds=rows[:, 3].copy(),
+        dataset="synthetic",
+        recording=str(seed),
     )
 
 

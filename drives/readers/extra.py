@@ -1,0 +1,31 @@
+"""Libraries of the `drives` extra, imported when a recording needs them."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from types import ModuleType
+
+from runtime.errors import SlipstreamError
+
+INSTALL = "pip install 'slipstream[drives]'"
+
+
+def library(module: str, what: str) -> ModuleType:
+    """Import a library that only some recordings need.
+
+    Args:
+        module: what to import, e.g. `pyarrow.parquet`.
+        what: what needs it, in a few words.
+
+    Raises:
+        SlipstreamError: it can't be imported.
+    """
+    try:
+        return import_module(module)
+    except ImportError as error:
+        raise SlipstreamError(
+            f"{what} can't be read without the Python package {module.partition('.')[0]}",
+            expected=f"an installed {module.partition('.')[0]}",
+            found=str(error),
+            fix=INSTALL,
+        ) from error
