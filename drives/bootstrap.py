@@ -1,4 +1,4 @@
-"""95 % intervals for figures of one drive, by resampling whole stretches of it.
+"""95 % intervals for figures of recorded drives, by resampling whole stretches of them.
 
 Windows a quarter second apart share most of their future, so frames are not independent. The drive
 is cut into contiguous segments and those are resampled (block bootstrap, Künsch 1989). Few segments
@@ -8,6 +8,7 @@ make percentile intervals too narrow; their percentiles are expanded to Student'
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import NormalDist
 
@@ -40,6 +41,7 @@ class BlockBootstrap:
 
     Args:
         times: [W] s on the drive's clock, one a frame.
+        drives: [W] names, where the frames come from several drives; no segment spans two.
         segment_s: length of a segment; longer than the stretch over which errors are correlated.
         resamples: how many resampled drives.
         seed: of the resampling.
@@ -48,13 +50,18 @@ class BlockBootstrap:
     def __init__(
         self,
         times: Floats,
+        drives: Sequence[str] | None = None,
         *,
         segment_s: float = SEGMENT_S,
         resamples: int = RESAMPLES,
         seed: int = 0,
     ) -> None:
-        numbers = np.floor((times - times.min()) / segment_s) if len(times) else times
-        labels, self._segment = np.unique(numbers, return_inverse=True)
+        names, drive = np.unique(drives or [""] * len(times), return_inverse=True)
+        starts = np.array([times[drive == each].min() for each in range(len(names))])
+        numbers = np.floor((times - starts[drive]) / segment_s) if len(times) else times
+        labels, self._segment = np.unique(
+            drive * (numbers.max(initial=0.0) + 1.0) + numbers, return_inverse=True
+        )
         self.segments = len(labels)
         rng = np.random.default_rng(seed)
         even = np.full(self.segments, 1.0 / max(self.segments, 1))
@@ -74,6 +81,26 @@ class BlockBootstrap:
         """Mean of values over mean of baseline, on the frames that have both [W]."""
         both = np.isfinite(values) & np.isfinite(baseline)
         return self._ratio(np.where(both, values, 0.0), np.where(both, baseline, 0.0))
+
+    def median(self, values: Floats) -> Interval:
+        """Median of per-frame values [W], one that was measured; NaN frames are left out."""
+        known = np.flatnonzero(np.isfinite(values))
+        if not len(known):
+            return Interval(float("nan"), float("nan"), float("nan"))
+        order = known[np.argsort(values[known], kind="stable")]
+        ordered, segment = values[order], self._segment[order]
+        value = float(ordered[(len(ordered) - 1) // 2])
+        used = len(np.unique(segment))
+        if used < LEAST_SEGMENTS:
+            return Interval(value, float("nan"), float("nan"))
+        medians = []
+        for drawn in self._draws:  # one resample at a time: a long drive must not fill the memory
+            counts = drawn[segment].cumsum()
+            if counts[-1]:
+                medians.append(ordered[np.searchsorted(counts, counts[-1] / 2)])
+        tail = expanded_tail(used)
+        low, high = np.quantile(medians, [tail, 1 - tail])
+        return Interval(value, float(low), float(high))
 
     def _ratio(self, above: Floats, below: Floats) -> Interval:
         sums = np.zeros((self.segments, 2))

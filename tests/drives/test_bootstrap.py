@@ -101,3 +101,68 @@ def test_too_few_segments_have_a_value_but_no_interval() -> None:
 def test_segments_follow_the_clock_not_the_count() -> None:
     times = np.concatenate([np.arange(50) * 0.25, 500 + np.arange(50) * 0.25])  # a long hole
     assert BlockBootstrap(times).segments == 2
+
+
+def test_the_median_is_a_measured_value_and_its_interval_covers() -> None:
+    rng = np.random.default_rng(3)
+    times = np.arange(240) * STEP
+    hits = 0
+    for drive in range(200):
+        errors = simulated(rng, len(times))
+        boot = BlockBootstrap(times, resamples=200, seed=drive)
+        interval = boot.median(errors)
+        assert interval.value in errors
+        assert interval.value == np.sort(errors)[119]
+        hits += interval.low <= 1.0 <= interval.high  # of the lognormal
+    assert 0.9 <= hits / 200 <= 0.99
+
+
+def test_the_median_does_not_feel_a_wild_value_nor_missing_ones() -> None:
+    times = np.arange(120) * STEP
+    values = np.random.default_rng(5).uniform(1.0, 1.1, 120)
+    wild = values.copy()
+    wild[40] = 1e6
+    calm, felt = BlockBootstrap(times).median(values), BlockBootstrap(times).median(wild)
+    assert felt.value == pytest.approx(calm.value, abs=0.01)
+    assert felt.high == pytest.approx(calm.high, abs=0.02)
+    wild[40] = np.nan
+    assert BlockBootstrap(times).median(wild).value == pytest.approx(calm.value, abs=0.01)
+    assert np.isnan(BlockBootstrap(times).median(np.full(120, np.nan)).value)
+    few = BlockBootstrap(times[:20]).median(values[:20])
+    assert np.isfinite(few.value)
+    assert np.isnan(few.low)
+
+
+def test_no_segment_spans_two_drives() -> None:
+    times = np.concatenate([np.arange(10) * STEP, 7.0 + np.arange(10) * STEP])  # clocks overlap
+    names = ["b"] * 10 + ["a"] * 10
+    assert BlockBootstrap(times, names).segments == 2
+    assert BlockBootstrap(times).segments == 2  # one clock: 0 to 25 s
+    assert (
+        BlockBootstrap(
+            np.tile(times[:10], 12), np.repeat(range(12), 10).astype(str).tolist()
+        ).segments
+        == 12
+    )
+
+
+def clip_coverage(with_names: bool, sets: int = 300) -> float:
+    """24 clips of 8 s, each with an error of its own, as in data sets of short clips."""
+    rng = np.random.default_rng(11)
+    clip = np.repeat(np.arange(24), 5)
+    times = np.tile(np.arange(5) * STEP, 24)
+    hits = 0
+    for seed in range(sets):
+        errors = 1.0 + rng.normal(size=24)[clip] + 0.2 * rng.normal(size=len(clip))
+        if with_names:
+            boot = BlockBootstrap(times, [str(c) for c in clip], resamples=400, seed=seed)
+        else:  # every frame for itself
+            boot = BlockBootstrap(np.arange(len(clip)) * 100.0, resamples=400, seed=seed)
+        interval = boot.mean(errors)
+        hits += interval.low <= 1.0 <= interval.high
+    return hits / sets
+
+
+def test_clips_as_segments_cover_and_frames_do_not() -> None:
+    assert 0.91 <= clip_coverage(True) <= 0.985
+    assert clip_coverage(False) < 0.75

@@ -1,0 +1,158 @@
+"""The table of a sweep in the terminal, with what it says in one sentence a temperature."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
+from drives.results import Figure
+from drives.scaling_results import Point, Scaling
+
+WIDE = 110  # columns of a terminal that shows everything
+
+
+def show_sweep(sweep: Scaling, console: Console) -> None:
+    """Print greedy and the baseline, then every point, then the verdicts."""
+    if any(drive.synthetic for drive in sweep.drives):
+        console.print("[black on yellow] SYNTHETIC DRIVE [/] errors say nothing about real roads")
+    if trained := sum(training.frames for training in sweep.training.values()):
+        console.print(
+            f"[black on yellow] TRAINING DATA [/] the bundle was trained on {trained} of these "
+            f"{sweep.frames} frames"
+        )
+    table = Table(
+        title=f"Rollouts, rule {sweep.rule}: errors in m against the log",
+        title_justify="left",
+        box=box.SIMPLE_HEAD,
+        pad_edge=False,
+        padding=(0, 1, 0, 0),
+    )
+    wide, rated = console.width >= WIDE, sweep.rated_frames > 0
+    shown = [
+        column for column in COLUMNS if (wide or not column.detail) and (rated or not column.rated)
+    ]
+    table.add_column("", no_wrap=True)
+    for column in shown:
+        table.add_column(column.title, justify="right", no_wrap=True)
+    for kinematic in sweep.kinematic:
+        name = kinematic.name.upper() if kinematic.name != "still" else "still"
+        known = {"ADE\n@3s": kinematic.ade_3s, "ADE\n@5s": kinematic.ade_5s, "RFS": kinematic.rfs}
+        cells = [_text(known[c.title]) if c.title in known else "" for c in shown]
+        table.add_row(name, *cells, end_section=kinematic is sweep.kinematic[-1])
+    table.add_row(*_row(sweep.greedy, shown), end_section=True)
+    for points in sweep.curves().values():
+        for point in points:
+            table.add_row(*_row(point, shown), end_section=point is points[-1])
+    console.print(table)
+    frames = f"{sweep.compared} of {sweep.frames} frames have every plan and are compared"
+    frames += f", {sweep.rated_frames} of them rated" if rated else ""
+    segments = f"{sweep.intervals.segments} segments of {sweep.intervals.segment_s:g} s"
+    console.print(
+        f"[dim]{frames}; 95 % intervals from {segments}; minADE is an oracle, no plan has it; "
+        "cost: median of latency / greedy latency[/dim]"
+    )
+    for sentence in verdicts(sweep):
+        console.print(f"• {sentence}", highlight=False)
+
+
+def verdicts(sweep: Scaling) -> list[str]:
+    """For each temperature: does the most rollouts beat greedy beyond the interval? Which others?
+
+    The largest number speaks, not the best one: the best of several is flattered by the choice.
+    """
+    said = []
+    if 2 * sweep.compared < sweep.frames:
+        worst = max([sweep.greedy, *sweep.points], key=lambda point: point.frames_without_plan)
+        said.append(
+            f"Only {sweep.compared} of {sweep.frames} frames are compared: {worst.name} has no "
+            f"plan on {worst.frames_without_plan}. Leave such settings out."
+        )
+    for heat, points in sweep.curves().items():
+        most = points[-1]
+        gain, rollouts = most.versus_greedy.ade_5s, "1 rollout"
+        if most.rollouts > 1:
+            rollouts = f"{most.rollouts} rollouts"
+        if gain.value is None:
+            said.append(f"T = {heat:g}: no frame has both a plan and a greedy plan.")
+            continue
+        what = f"T = {heat:g}: {rollouts}, {gain.value:+.3f} m ADE@5s against greedy"
+        what += f" {interval}" if (interval := _interval(gain)) else ""
+        what += f" at {_or(most.cost.value, float('nan')):.2f}x its latency"
+        if gain.low is None:
+            said.append(f"{what}; too few segments for an interval.")
+            continue
+        verdict = "no difference that these frames can show"
+        if gain.excludes_zero:
+            verdict = "better" if gain.value < 0 else "worse"
+        sure = [str(p.rollouts) for p in points[:-1] if p.versus_greedy.ade_5s.excludes_zero]
+        others = f"; an interval without 0 also at {', '.join(sure)}" if sure else ""
+        said.append(f"{what}: {verdict}{others}.")
+        if most.spread_ratio_5s is not None:
+            said.append(
+                f"T = {heat:g}: at 5 s the rollouts spread {most.spread_ratio_5s:.2f} times as far "
+                "as their mean errs (1 would be honest)."
+            )
+    return said
+
+
+@dataclass(frozen=True)
+class Column:
+    """One column: its heading, its cell, whether only wide terminals or rated frames have it."""
+
+    title: str
+    cell: Callable[[Point], str]
+    detail: bool = False
+    rated: bool = False
+
+
+def _versus_greedy(point: Point) -> str:
+    gain = point.versus_greedy.ade_5s
+    if point.temperature == 0:
+        return ""
+    interval = _interval(gain)
+    return _text(gain, sign=True) + (f"\n{interval}" if interval else "")
+
+
+COLUMNS = (
+    Column("ADE\n@3s", lambda p: _text(p.ade_3s.plan), detail=True),
+    Column("ADE\n@5s", lambda p: _text(p.ade_5s.plan)),
+    Column("minus greedy\n@5s", _versus_greedy),
+    Column("mean of\nADE@5s", lambda p: _text(p.ade_5s.mean_of_ade)),
+    Column("minADE\n@5s", lambda p: _text(p.ade_5s.min_ade)),
+    Column("spread\n@5s", lambda p: _text(p.spread_5s)),
+    Column("RFS", lambda p: _text(p.rfs), rated=True),
+    Column(
+        "RFS minus\ngreedy",
+        lambda p: "" if p.temperature == 0 else _text(p.rfs_versus_greedy, sign=True),
+        detail=True,
+        rated=True,
+    ),
+    Column("unusable", lambda p: str(p.unusable), detail=True),
+    Column("ms\np50", lambda p: f"{_or(p.latency_p50_ms.value, float('nan')):.0f}"),
+    Column("cost", lambda p: f"{_or(p.cost.value, float('nan')):.2f}x"),
+    Column("KV\nMB", lambda p: f"{p.cache_mb:.1f}", detail=True),
+)
+
+
+def _row(point: Point, shown: Sequence[Column]) -> list[str]:
+    return [point.name, *(column.cell(point) for column in shown)]
+
+
+def _text(value: Figure | None, *, sign: bool = False) -> str:
+    if value is None or value.value is None:
+        return "-"
+    return f"{value.value:+.3f}" if sign else f"{value.value:.2f}"
+
+
+def _interval(value: Figure) -> str:
+    if value.low is None or value.high is None:
+        return ""
+    return f"[{value.low:+.3f}, {value.high:+.3f}]"
+
+
+def _or(value: float | None, other: float) -> float:
+    return other if value is None else value
