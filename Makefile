@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 TORCH ?= torch==2.13.0
 OUT ?= out
 
-.PHONY: demo test lint bench train-tiny proofs clean
+.PHONY: demo test lint bench gpu-check train-tiny proofs clean
 
 $(VENV)/.created:
 	$(PYTHON) -m venv $(VENV)
@@ -18,7 +18,7 @@ $(VENV)/.cpu: $(VENV)/.created pyproject.toml
 
 $(VENV)/.dev: $(VENV)/.cpu
 	$(BIN)/pip install --quiet '$(TORCH)'
-	$(BIN)/pip install --quiet --editable '.[cpu,train,dev]'
+	$(BIN)/pip install --quiet --editable '.[cpu,rtx,train,drives,dev]'
 	@touch $@
 
 demo: $(VENV)/.cpu
@@ -38,6 +38,11 @@ proofs: $(VENV)/.dev
 
 bench: $(VENV)/.cpu
 	$(BIN)/python -m benchmarks.frame --out $(OUT)/bench $(BENCH)
+	$(BIN)/python -m benchmarks.rules --out $(OUT)/bench $(BENCH)
+
+# on a machine with a GPU; exit code 3 where nothing could run
+gpu-check: $(VENV)/.cpu
+	$(BIN)/python -m slipstream.gpu_check --out $(OUT)/gpu-check $(GPU_CHECK)
 
 train-tiny: $(VENV)/.dev
 	$(BIN)/python -m slipstream.tiny --out $(OUT)/tiny

@@ -21,7 +21,7 @@ _SURPRISE = 1.0  # m between where the speeds lead and where the next sample is
 _FASTEST_TURN = 2.5  # rad/s
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Steps:
     """The usable samples of a drive and the steps between them.
 

@@ -14,10 +14,18 @@ from runtime.telemetry import STAGES
 
 Floats = NDArray[np.float64]
 
+OUTLIER = 5.0  # medians
+LEAST_FOR_P99 = 100  # frames; with fewer, p99 is the slowest frame
+
 
 def latencies(plans: Sequence[Plan]) -> Floats:
     """[W] ms, observation to plan."""
     return np.array([1e3 * plan.latency for plan in plans])
+
+
+def outliers(milliseconds: Floats) -> NDArray[np.int64]:
+    """Places of the frames slower than OUTLIER medians: what stalled the machine is in them."""
+    return np.flatnonzero(milliseconds > OUTLIER * percentile(milliseconds, 50))
 
 
 def percentile(values: Floats, percent: float) -> float:

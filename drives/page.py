@@ -8,7 +8,7 @@ from markupsafe import Markup
 from drives import pictures
 from drives.results import Accuracy, Decoder, Latency, Report, Strict
 from drives.table import accuracy_table, readings_table, speed_table
-from drives.verdicts import featured, headlines, verdicts
+from drives.verdicts import featured, headlines, training_frames, verdicts
 
 
 def page(report: Report) -> str:
@@ -32,6 +32,7 @@ def page(report: Report) -> str:
         featured=featured(report),
         headlines=headlines(report),
         verdicts=verdicts(report),
+        training_frames=training_frames(report),
         speed=speed_table(report),
         accuracy=accuracy_table(report),
         readings=readings_table(report),
@@ -51,4 +52,5 @@ def meanings() -> dict[str, str]:
         for name, field in model.model_fields.items()
         if field.description
     }
-    return {**found, "latency_ms": (Latency.__doc__ or "").strip()}
+    p99 = Latency.model_fields["p99"].description or ""
+    return {**found, "latency_ms": (Latency.__doc__ or "").strip(), "p99": p99}

@@ -12,6 +12,7 @@ import numpy as np
 from matplotlib.figure import Figure as Canvas
 from matplotlib.ticker import MaxNLocator
 
+from drives.costs import LEAST_FOR_P99, outliers
 from drives.metrics import HORIZONS
 from drives.results import Accuracy, Decoder, Figure, Report, Scene
 from drives.table import merged
@@ -91,7 +92,7 @@ def _svg(text: str) -> str:
 
 
 def frontier(report: Report) -> str:
-    """Mean latency against ADE@5s, both with intervals; baselines are lines: they cost nothing."""
+    """Median latency against ADE@5s, with intervals; baselines are lines: they cost nothing."""
 
     def paint(canvas: Canvas) -> None:
         axes = canvas.subplots()
@@ -101,8 +102,8 @@ def frontier(report: Report) -> str:
         at = ("axes fraction", "data")
         _note(axes, best.name.upper(), (0, level), (3, -11), BASELINE, at)
         shown = [d for d in report.decoders if d.accuracy.ade[5].value is not None]
-        for rank, decoder in enumerate(sorted(shown, key=lambda d: d.latency_ms.mean.value or 0)):
-            latency, error = decoder.latency_ms.mean, decoder.accuracy.ade[5]
+        for rank, decoder in enumerate(sorted(shown, key=lambda d: d.latency_ms.p50.value or 0)):
+            latency, error = decoder.latency_ms.p50, decoder.accuracy.ade[5]
             spot = (_value(latency), _value(error))
             color, marker = color_of(decoder), marker_of(decoder, report)
             across, along = _arms(latency), _arms(error)
@@ -111,7 +112,7 @@ def frontier(report: Report) -> str:
             _note(axes, decoder.name, spot, (7, (6, 20, -15)[rank % 3]), INK)  # neighbours apart
         axes.set_xlim(left=0)
         axes.margins(x=0.12, y=0.15)
-        axes.set_xlabel("mean latency, ms")
+        axes.set_xlabel("median latency, ms")
         axes.set_ylabel("ADE@5s, m")
         axes.grid(True)
 
@@ -119,7 +120,10 @@ def frontier(report: Report) -> str:
 
 
 def latency(report: Report) -> str:
-    """Every frame's latency as a dot, with p50, p90 and p99 as strokes; one line a decoder."""
+    """Every frame's latency as a dot, with p50, p90 and p99 as strokes; one line a decoder.
+
+    An outlier stands as an arrow at the edge: to scale, it would push the others together.
+    """
     rng = np.random.default_rng(0)
 
     def paint(canvas: Canvas) -> None:
@@ -128,12 +132,20 @@ def latency(report: Report) -> str:
             values = np.array([r.latency_ms for r in report.rows if r.decoder == decoder.name])
             color = color_of(decoder)
             jitter = line + rng.uniform(-0.22, 0.22, len(values))
-            axes.plot(values, jitter, "o", color=color, ms=3, alpha=0.35, mew=0)
+            far = outliers(values)
+            near = np.delete(np.arange(len(values)), far)
+            axes.plot(values[near], jitter[near], "o", color=color, ms=3, alpha=0.35, mew=0)
+            edge = np.full(len(far), 1.0)
+            over = axes.get_yaxis_transform()
+            axes.plot(edge, jitter[far], ">", color=color, ms=5, transform=over, clip_on=False)
             figures = decoder.latency_ms
-            for value, width in ((figures.p50, 2.6), (figures.p90, 1.6), (figures.p99, 1.0)):
-                axes.plot([value, value], [line - 0.32, line + 0.32], color=INK, lw=width)
+            strokes = ((_value(figures.p50), 2.6), (figures.p90, 1.6), (figures.p99, 1.0))
+            for value, width in strokes:
+                if value is not None and value <= values[near].max():
+                    axes.plot([value, value], [line - 0.32, line + 0.32], color=INK, lw=width)
         _rows(axes, [decoder.name for decoder in report.decoders])
-        axes.set_xlabel("observation to plan, ms (strokes: p50, p90, p99)")
+        drawn = "p50, p90" if report.frames < LEAST_FOR_P99 else "p50, p90, p99"
+        axes.set_xlabel(f"observation to plan, ms (strokes: {drawn})")
 
     return draw(6.4, 0.9 + 0.42 * len(report.decoders), paint)
 

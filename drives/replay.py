@@ -22,7 +22,7 @@ class Plans(Protocol):
     def plan(self, observation: Observation, settings: DecodeSettings, rule: Aggregate) -> Plan: ...
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Replay:
     """What the decoders did on one drive; every list runs over the same frames.
 

@@ -16,6 +16,7 @@ from drives.page import page
 from drives.replay import Replay
 from drives.results import REPORT, BundleInfo, DriveInfo, Report, Sampling
 from drives.summary import OutputLength, Summary
+from drives.trained_on import training_of
 from runtime.bundle import Bundle
 from runtime.errors import SlipstreamError
 from runtime.files import new_folder, unwritable
@@ -52,6 +53,7 @@ def build_report(
         machine=this_machine(threads),
         bundle=bundle,
         drive=drive_info(drive),
+        training=training_of(drive, replay.windows, bundle.data),
         rule=replay.rule,
         output_tokens=output.tokens,
         shared_tokens=output.shared,
@@ -126,6 +128,7 @@ def bundle_info(bundle: Bundle) -> BundleInfo:
         target=manifest.provenance.target,
         drafter=manifest.provenance.drafter,
         precision={name: graph.precision for name, graph in manifest.graphs.items()},
+        data=manifest.provenance.data,
     )
 
 

@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from runtime.errors import SlipstreamError
 
-REPORT_VERSION = 1
+REPORT_VERSION = 2
 REPORT = "report.json"
 
 Point = tuple[float, float]
@@ -55,6 +55,9 @@ class BundleInfo(Strict):
     target: str
     drafter: str | None
     precision: dict[str, str] = Field(description="Graph name -> precision of its weights.")
+    data: list[str] = Field(
+        default_factory=list, description="What it was trained on, as its bundle.json records it."
+    )
 
 
 class DriveInfo(Strict):
@@ -64,6 +67,20 @@ class DriveInfo(Strict):
     synthetic: bool = Field(description="True: the drive was made up, no vehicle drove it.")
     duration_s: float
     length_m: float
+
+
+class Training(Strict):
+    """What the bundle's record of its training data says about this drive."""
+
+    match: Literal["recording", "data set"] = Field(
+        description="recording: the record names this drive. data set: it names the drive's data "
+        "set, but not this recording."
+    )
+    entry: str = Field(description="The record's own words.")
+    frames: int = Field(
+        description="Replayed frames whose windows lie in the part that was trained on; 0 where "
+        "only the data set is named."
+    )
 
 
 class Settings(Strict):
@@ -85,11 +102,17 @@ class Settings(Strict):
 class Latency(Strict):
     """Observation to plan, ms: prompt, prefill, decoding, parsing and aggregation."""
 
-    mean: Figure
-    p50: float
+    mean: Figure = Field(description="Over all frames, outliers too.")
+    p50: Figure = Field(description="The median frame; outliers don't move it.")
     p90: float
-    p99: float
+    p99: float | None = Field(
+        description="Null with fewer than 100 frames: it would be the slowest one."
+    )
     longest: float
+    outliers: list[int] = Field(
+        description="Numbers of the frames slower than 5 times the median, in order: the machine "
+        "stood still, or did something else. They are in the means."
+    )
     warmup: list[float] = Field(description="First frames, in order; they aren't counted above.")
 
 
@@ -119,7 +142,8 @@ class Identity(Strict):
     rollouts: int = Field(description="Outputs compared.")
     identical: int = Field(description="Outputs that are equal, token for token.")
     expected: bool = Field(
-        description="True where the method promises equality: temperature 0, or the coupled rule."
+        description="True where the method promises equality: temperature 0, or a rule that "
+        "follows the target's own draws."
     )
 
 
@@ -149,7 +173,10 @@ class Decoder(Strict):
         "or else the first decoder that shares them."
     )
     latency_ms: Latency
-    speedup: Figure = Field(description="Mean latency of the reference / mean latency of this.")
+    speedup: Figure = Field(
+        description="Median over the frames of the reference's latency / this one's on the same "
+        "frame, so that a frame in which the machine stood still counts as one frame."
+    )
     stages_ms: dict[str, float] = Field(
         description="Mean ms a frame. prefill, draft, verify (target passes), head and embed are "
         "engine time; host is decoding outside of engine calls; planning is the rest of the "
@@ -191,9 +218,10 @@ class Decoder(Strict):
     rollout_ade_3s: dict[str, Figure] = Field(description="As rollout_ade_5s, at 3 s.")
     rollout_ade_5s: dict[str, Figure] = Field(
         description="ADE@5s of the same frames, m, read in different ways. greedy: the plan of the "
-        "decoder that ran at temperature 0, if one did. mean: of the mean trajectory. medoid: of "
-        "the rollout nearest to the others. mean of ADE: the average of the rollouts' own ADEs. "
-        "minADE: the best rollout's, chosen with the truth in hand: an oracle."
+        "decoder that ran at temperature 0, if one did. plan: what was planned, under the report's "
+        "rule (guarded: the mean, or the medoid where the rollouts part). mean: of the mean "
+        "trajectory. medoid: of the rollout nearest to the others. mean of ADE: the average of the "
+        "rollouts' own ADEs. minADE: the best rollout's, chosen with the truth in hand: an oracle."
     )
     versus_reference: Paired
     versus_kinematic: dict[str, Paired] = Field(description="Baseline name -> paired difference.")
@@ -256,12 +284,15 @@ class Sampling(Strict):
 class Report(Strict):
     """`report.json`."""
 
-    version: Literal[1] = REPORT_VERSION  # type: ignore[assignment]
+    version: Literal[2] = REPORT_VERSION  # type: ignore[assignment]
     created: str = Field(description="UTC, ISO 8601.")
     command: str
     machine: Machine
     bundle: BundleInfo
     drive: DriveInfo
+    training: Training | None = Field(
+        description="Null where the bundle records no training data of this drive's data set."
+    )
     rule: str = Field(description="How rollouts become one trajectory.")
     output_tokens: int = Field(description="Length of one output, scaffold included.")
     shared_tokens: int = Field(description="Those of them before the fork, decoded once a frame.")

@@ -13,7 +13,16 @@ from numpy.typing import NDArray
 
 from drives.baselines import BASELINES, baseline
 from drives.bootstrap import BlockBootstrap, Interval
-from drives.costs import latencies, percentile, positions, sections, settings_of, stages
+from drives.costs import (
+    LEAST_FOR_P99,
+    latencies,
+    outliers,
+    percentile,
+    positions,
+    sections,
+    settings_of,
+    stages,
+)
 from drives.metrics import FIGURES, HORIZONS, ade, distances, fde, rollout_figures
 from drives.replay import Replay, is_greedy, reference_of
 from drives.results import (
@@ -30,6 +39,7 @@ from drives.results import (
     Title,
 )
 from planners.plan import Plan
+from runtime.settings import FOLLOWING
 
 Floats = NDArray[np.float64]
 
@@ -141,15 +151,8 @@ class Summary:
             name=name,
             settings=settings_of(settings),
             reference=reference,
-            latency_ms=Latency(
-                mean=figure(bootstrap.mean(latency)),
-                p50=percentile(latency, 50),
-                p90=percentile(latency, 90),
-                p99=percentile(latency, 99),
-                longest=float(latency.max()),
-                warmup=[1e3 * seconds for seconds in replay.warmup[name]],
-            ),
-            speedup=figure(bootstrap.ratio(latencies(replay.plans[reference]), latency)),
+            latency_ms=self._latency(name),
+            speedup=figure(bootstrap.median(latencies(replay.plans[reference]) / latency)),
             stages_ms=stages(plans),
             host_share=1 - 1e3 * engine_s / float(latency.sum()),
             ttft_ms=1e3 * float(np.mean([plan.stats.first_token for plan in plans])),
@@ -177,6 +180,19 @@ class Summary:
             identity=self._identity(name, reference),
         )
 
+    def _latency(self, name: str) -> Latency:
+        plans = self.replay.plans[name]
+        latency = latencies(plans)
+        return Latency(
+            mean=figure(self.bootstrap.mean(latency)),
+            p50=figure(self.bootstrap.median(latency)),
+            p90=percentile(latency, 90),
+            p99=percentile(latency, 99) if len(latency) >= LEAST_FOR_P99 else None,
+            longest=float(latency.max()),
+            outliers=[plans[place].frame for place in outliers(latency)],
+            warmup=[1e3 * seconds for seconds in self.replay.warmup[name]],
+        )
+
     def _accuracy(self, distance: Floats) -> Accuracy:
         return Accuracy(
             ade={t: figure(self.bootstrap.mean(ade(distance, t))) for t in HORIZONS},
@@ -191,12 +207,13 @@ class Summary:
         )
 
     def _rollout_ade(self, name: str, horizon: float) -> dict[str, Figure]:
-        """The rollouts' four readings, and greedy where a run at temperature 0 is at hand."""
+        """The plan's and the rollouts' readings, and greedy where a run at temperature 0 is."""
         frames = [
             rollout_figures(plan.rollouts[plan.valid], truth, horizon)
             for plan, truth in zip(self.replay.plans[name], self.truth, strict=True)
         ]
-        columns = {f: np.array([frame[f] for frame in frames]) for f in FIGURES}
+        columns = {"plan": ade(self.decoder_distances[name], horizon)}
+        columns |= {f: np.array([frame[f] for frame in frames]) for f in FIGURES}
         if greedy := next((n for n, s in self.replay.settings.items() if is_greedy(s)), None):
             columns = {"greedy": ade(self.decoder_distances[greedy], horizon), **columns}
         return {f: figure(self.bootstrap.mean(values)) for f, values in columns.items()}
@@ -211,7 +228,7 @@ class Summary:
             reference=reference,
             rollouts=len(own),
             identical=int((own == other).all(axis=1).sum()),
-            expected=is_greedy(settings) or settings.rule == "coupled",
+            expected=is_greedy(settings) or settings.rule in FOLLOWING,
         )
 
     def _scene(self, title: Title, name: str, index: int) -> Scene:

@@ -44,10 +44,10 @@ def speed_table(report: Report) -> Table:
     """Latency, passes and acceptance of every decoder."""
     columns = [
         Column("decoder"),
-        Column("mean ms", "latency_ms"),
-        Column("p50", detail=True),
-        Column("p90", detail=True),
-        Column("p99"),
+        Column("mean ms", "latency_ms", detail=True),
+        Column("p50 ms", "latency_ms"),
+        Column("p90"),
+        Column("p99", "p99", detail=True),
         Column("speed-up", "speedup", key=True),
         Column("TTFT ms", "ttft_ms", detail=True),
         Column("TPOT ms", "tpot_ms", detail=True),
@@ -70,9 +70,9 @@ def _speed(decoder: Decoder) -> list[Cell]:
     return [
         Cell(decoder.name),
         estimate(latency.mean, "{:,.1f}"),
-        Cell(f"{latency.p50:,.1f}"),
+        estimate(latency.p50, "{:,.1f}"),
         Cell(f"{latency.p90:,.1f}"),
-        Cell(f"{latency.p99:,.1f}"),
+        Cell(DASH if latency.p99 is None else f"{latency.p99:,.1f}"),
         Cell("1×") if is_reference else _speedup(decoder.speedup),
         Cell(f"{decoder.ttft_ms:,.1f}"),
         Cell(f"{decoder.tpot_ms:.2f}"),
@@ -137,7 +137,8 @@ def readings_table(report: Report) -> Table:
     groups = [group for group in report.same_plans() if group[0].settings.rollouts > 1]
     sampled = [group[-1] for group in groups]
     names = list(sampled[0].rollout_ade_5s) if sampled else []
-    columns = [Column("ADE@5s m", "rollout_ade_5s"), *(Column(_READING[name]) for name in names)]
+    titles = {**_READING, "plan": f"plan ({report.rule})"}
+    columns = [Column("ADE@5s m", "rollout_ade_5s"), *(Column(titles[name]) for name in names)]
     rows = [
         [Cell(merged(group)), *(estimate(d.rollout_ade_5s[name], "{:.2f}") for name in names)]
         for group, d in zip(groups, sampled, strict=True)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from drives.costs import LEAST_FOR_P99, OUTLIER
 from drives.results import Decoder, Report
-from drives.table import estimate
+from drives.table import estimate, merged
 
 
 @dataclass(frozen=True)
@@ -27,14 +28,15 @@ def headlines(report: Report) -> list[Headline]:
     """The featured decoder's speed-up, latency, acceptance, error and soundness."""
     decoder = featured(report)
     latency, ade = decoder.latency_ms, estimate(decoder.accuracy.ade[5], "{:.2f}")
+    p99 = "too few frames for p99" if latency.p99 is None else f"p99 {latency.p99:,.1f}"
     speedup = estimate(decoder.speedup, "{:.2f}")
     usable = decoder.rollouts - sum(decoder.unusable.values())
     cards = [
         Headline(
             "p50 latency",
-            f"{latency.p50:,.1f}",
+            f"{latency.p50.value or 0.0:,.1f}",
             "ms",
-            f"p90 {latency.p90:,.1f}, p99 {latency.p99:,.1f}",
+            f"p90 {latency.p90:,.1f}, {p99}",
         ),
         Headline(
             "acceptance length",
@@ -57,13 +59,72 @@ def headlines(report: Report) -> list[Headline]:
 
 
 def verdicts(report: Report) -> list[str]:
-    """Speed, sameness and accuracy of the featured decoder, each as a sentence."""
+    """What must be known first, then speed, sameness and accuracy of the featured decoder."""
     decoder = featured(report)
-    sentences = []
+    sentences = [*_training(report), *_stalls(report)]
     if decoder.name != decoder.reference:
         sentences += [_speed(decoder), *_faster_peer(report, decoder), _sameness(decoder)]
     sentences.append(_accuracy(report, decoder))
+    return [*sentences, *_parting(report), *_few(report)]
+
+
+def training_frames(report: Report) -> int:
+    """Replayed frames that the bundle was trained on, by its own record."""
+    return report.training.frames if report.training else 0
+
+
+def _training(report: Report) -> list[str]:
+    known = report.training
+    if known is None:
+        return []
+    if known.match == "data set":
+        return [
+            f"The bundle was trained on recordings of this data set ({known.entry}); whether this "
+            "one is among them, its record does not say."
+        ]
+    if not known.frames:
+        return [f"The bundle was trained on another part of this drive ({known.entry})."]
+    return [
+        f"Training data: {known.frames} of {report.frames} frames lie in what the bundle was "
+        f"trained on ({known.entry}); their errors say nothing about other roads."
+    ]
+
+
+def _stalls(report: Report) -> list[str]:
+    """Frames in which the machine stood still: named, and where they count."""
+    stalled = {d.name: d.latency_ms for d in report.decoders if d.latency_ms.outliers}
+    if not stalled:
+        return []
+    told = "; ".join(
+        f"{name}: {_frames(latency.outliers)}, up to {latency.longest:,.0f} ms"
+        for name, latency in stalled.items()
+    )
+    return [
+        f"Slower than {OUTLIER:g} times the median ({told}). The means hold these frames; medians "
+        "and speed-ups hardly feel them."
+    ]
+
+
+def _frames(numbers: list[int]) -> str:
+    named = ", ".join(str(number) for number in numbers[:5])
+    more = f" and {len(numbers) - 5} more" if len(numbers) > 5 else ""
+    return f"{'frame' if len(numbers) == 1 else 'frames'} {named}{more}"
+
+
+def _parting(report: Report) -> list[str]:
+    """How often the rollouts parted, or none was usable: what the plans' flags say."""
+    sentences = []
+    for group in report.same_plans():
+        counts = [f"{flag} in {n}" for flag, n in group[0].flags.items()]
+        if counts:
+            sentences.append(f"{merged(group)}, of {report.frames} frames: {', '.join(counts)}.")
     return sentences
+
+
+def _few(report: Report) -> list[str]:
+    if report.frames >= LEAST_FOR_P99:
+        return []
+    return [f"No p99: with fewer than {LEAST_FOR_P99} frames it would be the slowest one."]
 
 
 def _speed(decoder: Decoder) -> str:
@@ -81,11 +142,11 @@ def _speed(decoder: Decoder) -> str:
 def _faster_peer(report: Report, decoder: Decoder) -> list[str]:
     """A decoder under the same conditions that beats the featured one must not go unsaid."""
     peers = [d for d in report.decoders if d.reference == decoder.reference]
-    best = min(peers, key=lambda d: d.latency_ms.mean.value or 0.0)
+    best = min(peers, key=lambda d: d.latency_ms.p50.value or 0.0)
     if best is decoder:
         return []
-    figures = [f"{d.latency_ms.mean.value or 0.0:,.1f} ms" for d in (best, decoder)]
-    return [f"{best.name} has the lowest mean latency here: {figures[0]}, against {figures[1]}."]
+    figures = [f"{d.latency_ms.p50.value or 0.0:,.1f} ms" for d in (best, decoder)]
+    return [f"{best.name} has the lowest median latency here: {figures[0]}, against {figures[1]}."]
 
 
 def _sameness(decoder: Decoder) -> str:

@@ -16,6 +16,7 @@ from export.graphs.draft import draft_graph
 from export.graphs.storage import save_graph
 from export.graphs.target import target_graph
 from export.graphs.vocabulary import embed_graph, head_graph
+from export.record import Record, checkpoint_name, earlier_record, folder_name, weights_of
 from planners.language import Language
 from planners.tokens import SpecialNames, Tokenizer
 from runtime.bundle import (
@@ -83,8 +84,8 @@ def export_bundle(
     limits: Limits,
     name: str | None = None,
     special: SpecialNames | None = None,
-    data: Sequence[str] = (),
-    licences: Sequence[str] = (),
+    data: Sequence[str] | None = None,
+    licences: Sequence[str] | None = None,
     check_parity: bool = True,
 ) -> Manifest:
     """Write a bundle; the same checkpoints give the same bytes.
@@ -94,9 +95,11 @@ def export_bundle(
         drafter: folder of a DFlash checkpoint for this target.
         out: the bundle's folder; replaced as a whole, or left alone when anything fails.
         limits: cache rows, rollouts and positions; max_position rows of RoPE are kept.
-        name: of the bundle; None takes the target folder's name.
+        name: of the bundle; None takes the earlier bundle's or the target folder's (see
+            `export.record`).
         special: texts of the special tokens, where they aren't the defaults.
-        data, licences: recorded as they are in the provenance.
+        data, licences: recorded as they are in the provenance; None keeps those of an earlier
+            bundle that was made of the same weights.
         check_parity: run the graphs against torch before the bundle takes its name.
 
     Raises:
@@ -105,6 +108,8 @@ def export_bundle(
     """
     source = Source.open(target, drafter)
     _check_limits(source, limits)
+    weights = weights_of(source.target, source.drafter)
+    record = earlier_record(weights, target, out) or Record(folder_name(target), (), (), out)
     with new_folder(out) as folder:
         try:
             graphs = {
@@ -119,7 +124,7 @@ def export_bundle(
             Language.load(folder / _LANGUAGE).compile(tokenizer)
         parity = _parity(target, drafter, folder, graphs, limits) if check_parity else {}
         manifest = Manifest(
-            name=name or target.resolve().name,
+            name=name or record.name,
             target=_target_dims(source),
             draft=_draft_dims(source.drafter_config),
             graphs=graphs,
@@ -132,10 +137,11 @@ def export_bundle(
             eos_token=tokenizer.eos,
             limits=limits,
             provenance=Provenance(
-                target=target.resolve().name,
-                drafter=drafter.resolve().name if drafter else None,
-                data=list(data),
-                licences=list(licences),
+                target=checkpoint_name(target),
+                drafter=checkpoint_name(drafter) if drafter else None,
+                data=list(record.data if data is None else data),
+                licences=list(record.licences if licences is None else licences),
+                weights=weights,
                 exported_by=_exporter(check_parity),
                 parity=parity,
             ),

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import IntEnum
+from numbers import Integral, Real
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,9 +29,12 @@ class Intent(IntEnum):
     RIGHT = 3
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Observation:
     """Ego history at 4 Hz in the ego frame of the last state (x forward, y left, rear axle).
+
+    Two observations are equal only if they are the same object; compare their arrays instead.
+    `slipstream.observation` makes one from poses in a map frame.
 
     Attributes:
         positions: [16, 2] m; the last row is (0, 0).
@@ -42,7 +47,7 @@ class Observation:
         frame: running number of the window within its drive.
 
     Raises:
-        SlipstreamError: another shape, or a NaN or infinity.
+        SlipstreamError: another shape, a NaN or infinity, or a field of another type.
     """
 
     positions: Floats
@@ -65,8 +70,12 @@ class Observation:
                 raise _bad(name, "finite numbers", " ".join(found.split())[:200])
         if self.intent not in tuple(Intent):
             raise _bad("intent", "an Intent", repr(self.intent))
-        if not isinstance(self.frame, int | np.integer) or self.frame < 0:
+        object.__setattr__(self, "intent", Intent(self.intent))  # 2 is Intent.LEFT
+        numbers: dict[str, Any] = {"frame": self.frame, "time": self.time}
+        if not isinstance(numbers["frame"], Integral) or self.frame < 0:
             raise _bad("frame", "a whole number of at least 0", repr(self.frame))
+        if not isinstance(numbers["time"], Real) or not np.isfinite(self.time):
+            raise _bad("time", "a finite number of seconds", repr(self.time))
 
     def check_frame(self) -> None:
         """Refuse a history that is in another frame than that of its last state.

@@ -14,7 +14,7 @@ Floats = NDArray[np.float64]
 Aggregate = Literal["mean", "medoid", "guarded"]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Plan:
     """What the planner returns for one observation, in the observation's ego frame.
 

@@ -29,7 +29,7 @@ LATERAL_AT_5S = 1.8  # m
 LONGITUDINAL_AT_5S = 4 * LATERAL_AT_5S  # m
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Aggregated:
     """One trajectory from N rollouts.
 

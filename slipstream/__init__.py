@@ -4,8 +4,9 @@
 
     planner = slipstream.load("bundle")
     sampling = slipstream.Sampling(temperature=0.5)
+    observation = slipstream.observation(times, poses)  # x, y, heading in your map frame
     plan = planner.plan(observation, slipstream.DecodeSettings(rollouts=8, sampling=sampling))
-    plan.trajectory  # [20, 2] m, x forward, y left, first point 0.25 s ahead
+    plan.trajectory  # [20, 2] m, x forward, y left, first point 0.25 s ahead; or None
 
 Names load when they are first used, so the import itself is quick and needs no engine.
 """
@@ -17,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from drives.observe import observation
     from drives.open import open_drive
     from drives.windows import windows
     from planners.observation import Intent, Observation
@@ -34,6 +36,7 @@ __all__ = [
     "Sampling",
     "SlipstreamError",
     "load",
+    "observation",
     "open_drive",
     "shipped_bundle",
     "windows",
@@ -47,25 +50,28 @@ _WHERE = {
     "Planner": "planners.planner",
     "Sampling": "runtime.settings",
     "SlipstreamError": "runtime.errors",
+    "observation": "drives.observe",
     "open_drive": "drives.open",
     "windows": "drives.windows",
 }
 
 
-def load(bundle: str | Path, threads: int | None = None) -> Planner:
+def load(bundle: str | Path, threads: int | None = None, provider: str = "cpu") -> Planner:
     """Open a bundle and make its planner.
 
     Args:
         bundle: a bundle's folder.
         threads: engine threads; None measures which number is fastest on this machine.
+        provider: what runs the graphs: cpu, cuda or tensorrt-ep (ONNX Runtime); tensorrt or
+            tensorrt-rtx (compiled engines; tensorrt:fp16 names their precision).
 
     Raises:
         BundleError: a file is missing, altered or of another version.
-        EngineError: ONNX Runtime is missing or can't load a graph.
+        EngineError: what the provider needs is missing, or it can't load a graph.
     """
     from planners.planner import Planner
 
-    return Planner.load(bundle, threads)
+    return Planner.load(bundle, threads, provider)
 
 
 def shipped_bundle() -> Path:

@@ -7,6 +7,7 @@ import re
 import shlex
 import subprocess
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -60,6 +61,8 @@ def test_the_commands_run_in_their_order(tmp_path: Path, drive: str) -> None:
     for command in commands():
         program, *words = shlex.split(command)
         if program != "slipstream" or (words[1:2] == ["fetch"] and drive == "synthetic"):
+            continue
+        if words[0] in ("compile", "engines") and find_spec("tensorrt_rtx") is None:
             continue
         placed = [re.sub(r"^out/", f"{tmp_path}/", word) for word in words]
         placed = [drive if word == "kitti-00" else word for word in placed]

@@ -13,10 +13,11 @@ from typing import Any
 
 import torch
 from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
+from safetensors.torch import save_file
 from torch import Tensor, nn
 from torch.nn import functional
 
+from planners.nets.files import load_weights
 from planners.nets.layers import RMSNorm, attend, rotary_table, rotate, split_heads
 from runtime.errors import SlipstreamError
 from runtime.files import write_atomic
@@ -208,20 +209,21 @@ def new_drafter(seed: int, config: DFlashConfig) -> DFlash:
 
 
 def load_drafter(folder: Path) -> DFlash:
-    """Load `config.json` and `model.safetensors`, weights as fp32.
+    """Load `config.json` and the safetensors file, or its shards, weights as fp32.
 
     Raises:
         SlipstreamError: a file is missing or unreadable, or does not hold a DFlash drafter.
     """
     try:
         config = DFlashConfig.from_json(json.loads((folder / "config.json").read_text("utf-8")))
-        weights = load_file(folder / "model.safetensors")
+        weights = load_weights(folder)
         drafter = DFlash(config)
         drafter.load_state_dict({name: value.float() for name, value in weights.items()})
     except (OSError, ValueError, KeyError, TypeError, RuntimeError, SafetensorError) as error:
         raise SlipstreamError(
             f"{folder} can't be loaded as a drafter",
-            expected="config.json with dflash_config, and model.safetensors with its tensors",
+            expected="config.json with dflash_config, and model.safetensors (or its shards and "
+            "model.safetensors.index.json) with its tensors",
             found=f"{type(error).__name__}: {error}",
             fix="train one with `make train-tiny`, or name the folder of a DFlash checkpoint",
         ) from error

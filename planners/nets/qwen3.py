@@ -13,6 +13,7 @@ from torch import Tensor
 from torch.nn import functional
 from transformers import Qwen3Config, Qwen3ForCausalLM
 
+from planners.nets.files import INDEX, WEIGHTS
 from planners.nets.layers import attend, rms_norm, rotary_table, rotate, split_heads
 from runtime.errors import SlipstreamError
 
@@ -39,7 +40,7 @@ class Cache:
         return rows[0], rows[1]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class TargetOutput:
     """What a pass of the target returns.
 
@@ -59,25 +60,32 @@ def new_target(seed: int, **sizes: Any) -> Qwen3ForCausalLM:
 
 
 def load_target(folder: Path) -> Qwen3ForCausalLM:
-    """Load `config.json` and `model.safetensors`, weights as fp32.
+    """Load `config.json` and the safetensors file, or its shards, weights as fp32.
 
     Raises:
         SlipstreamError: a file is missing, or the checkpoint is no Qwen3.
     """
-    for name in ("config.json", "model.safetensors"):
-        if not (folder / name).is_file():
+    for name, other in (("config.json", ""), (WEIGHTS, INDEX)):
+        if not (folder / name).is_file() and not (other and (folder / other).is_file()):
             raise SlipstreamError(
                 f"{folder} is no target checkpoint",
-                expected=f"a file {folder / name}",
+                expected=f"a file {folder / name}" + (f" or {other}" if other else ""),
                 found="none",
                 fix="train one with `make train-tiny`",
             )
     try:
         config = Qwen3Config.from_pretrained(folder)
-        model = Qwen3ForCausalLM.from_pretrained(folder, config=config, dtype=torch.float32)
+        model, seen = Qwen3ForCausalLM.from_pretrained(
+            folder, config=config, dtype=torch.float32, output_loading_info=True
+        )
+        if seen["missing_keys"]:  # transformers would go on with random numbers there
+            raise ValueError(f"no weights for {sorted(seen['missing_keys'])[0]}")
     except (OSError, ValueError, RuntimeError, SafetensorError) as error:
         raise SlipstreamError(
-            f"{folder} can't be loaded", expected="a Qwen3 checkpoint", found=str(error)
+            f"{folder} can't be loaded",
+            expected="a Qwen3 checkpoint, whole and of safetensors files",
+            found=str(error),
+            fix="copy the whole folder, or save it again with save_pretrained",
         ) from error
     return model.eval()
 

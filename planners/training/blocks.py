@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Blocks:
     """A blocks of B rows for each of N sequences, laid one after another.
 

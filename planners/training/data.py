@@ -15,7 +15,7 @@ Floats = NDArray[np.float64]
 FAR = 20.0  # m, from where on points of a label get the whole noise
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Recorded:
     """M windows, in the ego frame of each window's last state (x forward, y left).
 

@@ -1,13 +1,23 @@
-"""`slipstream version`."""
+"""`slipstream version` and `slipstream --version`."""
 
 from __future__ import annotations
 
-from rich.console import Console
+from importlib.metadata import PackageNotFoundError, version
 
-from drives.machine import this_machine
+
+def own_version() -> str:
+    try:
+        return version("slipstream")
+    except PackageNotFoundError:  # run from a source tree
+        return "source"
 
 
 def show_versions() -> None:
+    """Versions of slipstream and of what it runs on."""
+    from rich.console import Console
+
+    from drives.machine import this_machine
+
     machine = this_machine()
-    for name, version in machine.versions.items():
-        Console(emoji=False).print(f"{name} {version}", highlight=False)
+    for name, found in machine.versions.items():
+        Console(emoji=False).print(f"{name} {found}", highlight=False)

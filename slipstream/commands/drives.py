@@ -6,8 +6,9 @@ from rich.console import Console
 from rich.table import Table
 
 from drives.fetch import fetch
+from drives.formats import FORMATS
 from drives.info import describe
-from drives.open import list_drives, open_drive
+from drives.open import format_of, list_drives, open_drive
 from drives.windows import windows
 
 
@@ -18,7 +19,12 @@ def show_drives() -> None:
     for drive in list_drives():
         there = "yes" if drive.available else f"no: slipstream drives fetch {drive.name}"
         table.add_row(drive.name, there, drive.licence, drive.what)
-    Console(emoji=False).print(table)
+    formats = Table(box=None, pad_edge=False, header_style="dim")
+    for heading in ("or a path in this format", "PATH", "what is read"):
+        formats.add_column(heading)
+    for each in FORMATS:
+        formats.add_row(each.name, each.path, each.what)
+    Console(emoji=False).print(table, "", formats)
 
 
 def show_drive(path: str) -> None:
@@ -28,6 +34,7 @@ def show_drive(path: str) -> None:
     skipped = "; ".join(f"{reason}: {count}" for reason, count in cut.skipped.most_common())
     facts = {
         "drive": info.name + (" (SYNTHETIC)" if info.synthetic else ""),
+        "format": format_of(path),
         "source": info.source,
         "licence": info.licence,
         "samples": f"{info.samples:,} at {info.rate_hz:.2f} Hz",
@@ -38,8 +45,13 @@ def show_drive(path: str) -> None:
         "gaps": ", ".join(f"{length:.1f} s at {start:.1f} s" for start, length in info.gaps[:8])
         or "none",
         "windows": f"{len(cut)} at 4 Hz" + (f"; left out: {skipped}" if skipped else ""),
-        "labelled": f"{info.label_frames} instants",
     }
+    if info.label_frames:
+        facts["labelled"] = f"road users at {info.label_frames} instants"
+    if info.cameras:
+        facts["cameras"] = ", ".join(f"{name}: {n} frames" for name, n in info.cameras.items())
+    if info.commands:
+        facts["commands"] = ", ".join(f"{name}: {n}" for name, n in info.commands.items())
     table = Table(box=None, pad_edge=False, show_header=False)
     table.add_column(style="dim", no_wrap=True)
     table.add_column()

@@ -9,7 +9,7 @@ from pydantic import ValidationError
 from rich.console import Console
 
 from export.bundle import export_bundle
-from runtime.bundle import MANIFEST, Limits
+from runtime.bundle import MANIFEST, Limits, Manifest
 from runtime.errors import SlipstreamError
 
 
@@ -19,10 +19,13 @@ def run_export(
     out: Path,
     limits: tuple[int, int, int, int],
     name: str | None,
-    licences: Sequence[str],
+    data: Sequence[str] | None,
+    licences: Sequence[str] | None,
     parity: bool,
 ) -> None:
     """Export and say where the bundle is; limits are trunk, branch, rollouts, max_position.
+
+    With data or licences None, those of an earlier bundle of the same weights are kept.
 
     Raises:
         SlipstreamError: bad limits, a folder that is no bundle in the way, or a failed export.
@@ -32,7 +35,14 @@ def run_export(
     console = Console(emoji=False)
     with console.status("exporting, and checking parity" if parity else "exporting"):
         manifest = export_bundle(
-            target, draft, out, limits=checked, name=name, licences=licences, check_parity=parity
+            target,
+            draft,
+            out,
+            limits=checked,
+            name=name,
+            data=data,
+            licences=licences,
+            check_parity=parity,
         )
     if gaps := manifest.provenance.parity:
         worst = max(gaps.values())
@@ -40,7 +50,20 @@ def run_export(
             f"parity with torch: {len(gaps)} checks, largest difference {worst:.0e}",
             highlight=False,
         )
+    _show_record(manifest, console)
     console.print(f"bundle: {out}", highlight=False, soft_wrap=True)
+
+
+def _show_record(manifest: Manifest, console: Console) -> None:
+    """The name, and what the bundle says of its training; silence there must not go unsaid."""
+    known = manifest.provenance
+    record = [("name", [manifest.name]), ("trained on", known.data), ("licences", known.licences)]
+    options = {"trained on": "--data", "licences": "--licence"}
+    for what, entries in record:
+        if entries:
+            console.print(f"{what}: {'; '.join(entries)}", highlight=False, markup=False)
+        else:
+            console.print(f"[yellow]{what}: not recorded; say it with {options[what]}[/yellow]")
 
 
 def _limits(limits: tuple[int, int, int, int]) -> Limits:

@@ -13,6 +13,7 @@ from drives.report import check_output
 from drives.selection import Selection
 from drives.windows import windows
 from planners.plan import Aggregate
+from runtime.engines.backend import Backend
 from runtime.settings import DRAFTING, Accept, DecodeSettings, Method, Sampling
 from runtime.tune import check_threads as check_threads
 
@@ -40,6 +41,7 @@ class Request:
     frames: str
     seed: int
     threads: int | None
+    provider: str = "cpu"
 
 
 def run_replay(request: Request) -> None:
@@ -52,6 +54,7 @@ def run_replay(request: Request) -> None:
     console = Console(emoji=False)
     named = [name.strip() for given in request.decoders for name in given.split(",")]
     check_threads(request.threads)
+    Backend.parse(request.provider)
     checked = [settings_for(request, name) for name in named or DEFAULT]
     selection = Selection.parse(request.frames)
     check_output(request.out)
@@ -64,7 +67,7 @@ def run_replay(request: Request) -> None:
     from slipstream.commands.session import decoder_name, replay_and_report
 
     with console.status("loading the bundle"):
-        planner = slipstream.load(request.bundle, request.threads)
+        planner = slipstream.load(request.bundle, request.threads, request.provider)
     if not named and planner.bundle.manifest.draft is None:
         checked = [settings for settings in checked if settings.method != "dflash"]
     replay_and_report(

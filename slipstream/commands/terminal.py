@@ -11,7 +11,7 @@ from rich.text import Text
 
 from drives import table as tables
 from drives.results import Report
-from drives.verdicts import verdicts
+from drives.verdicts import training_frames, verdicts
 
 WIDE = 150  # columns of a terminal that shows everything
 _MARKS = {"better": "green", "worse": "red", "": ""}
@@ -21,6 +21,11 @@ def show_report(report: Report, console: Console) -> None:
     """Print the comparison tables, then what they say."""
     if report.drive.synthetic:
         console.print("[black on yellow] SYNTHETIC DRIVE [/] errors say nothing about real roads")
+    if trained := training_frames(report):
+        console.print(
+            f"[black on yellow] TRAINING DATA [/] the bundle was trained on {trained} of these "
+            f"{report.frames} frames"
+        )
     console.print(_rich(tables.speed_table(report), console.width >= WIDE))
     console.print(_rich(tables.accuracy_table(report), console.width >= WIDE))
     frames = "1 frame" if report.frames == 1 else f"{report.frames} frames"

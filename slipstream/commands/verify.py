@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
@@ -15,11 +15,11 @@ import numpy as np
 from rich.console import Console
 from rich.progress import (
     BarColumn,
-    MofNCompleteColumn,
     Progress,
-    TaskID,
+    TaskProgressColumn,
     TextColumn,
     TimeElapsedColumn,
+    TimeRemainingColumn,
 )
 
 from drives.drive import Drive
@@ -30,6 +30,7 @@ from drives.selection import Selection
 from drives.windows import Window, windows
 from planners.planner import Planner
 from planners.prompt import prompt_text
+from runtime.engines.backend import Backend
 from runtime.errors import SlipstreamError
 from runtime.files import write_atomic
 from runtime.proof.cases import Case
@@ -56,6 +57,7 @@ class Request:
     samples: int
     seed: int
     threads: int | None
+    provider: str = "cpu"
 
 
 def run_verify(request: Request) -> int:
@@ -69,6 +71,7 @@ def run_verify(request: Request) -> int:
     """
     console = Console(emoji=False)
     check_threads(request.threads)
+    Backend.parse(request.provider)
     options = _options(request)
     selection = Selection.parse(request.frames)
     _check_out(request.out)
@@ -79,7 +82,7 @@ def run_verify(request: Request) -> int:
     import slipstream
 
     with console.status("loading the bundle"):
-        planner = slipstream.load(request.bundle, request.threads)
+        planner = slipstream.load(request.bundle, request.threads, request.provider)
     if planner.bundle.manifest.draft is None:
         raise SlipstreamError(
             f"{request.bundle} has no drafter, so there is nothing to verify",
@@ -119,11 +122,15 @@ def _prove(
     decoder = planner.decoder
     columns = (
         BarColumn(20),
-        MofNCompleteColumn(),
+        TaskProgressColumn(),
         TimeElapsedColumn(),
+        TextColumn("left"),
+        TimeRemainingColumn(),
         TextColumn("{task.description}"),
     )
-    with Progress(*columns, console=console, transient=True) as progress:
+    with Progress(
+        *columns, console=console, transient=True, speed_estimate_period=float("inf")
+    ) as progress:
         task = progress.add_task("")
         suite = Suite(
             decoder.graphs,
@@ -132,10 +139,17 @@ def _prove(
             options,
             lambda what: progress.update(task, description=what),
         )
-        progress.update(task, total=suite.steps)
+        efforts = suite.efforts
+        progress.update(task, total=sum(efforts))
         checks: list[Check] = []
         controls: list[Control] = []
-        for found in _counted(suite, progress, task):
+        started = time.perf_counter()
+        for step, found in enumerate(suite.run()):
+            progress.advance(task, efforts[step])
+            if step == 0:  # the first method's frames are done
+                spent = time.perf_counter() - started
+                left = spent * (sum(efforts) / efforts[0] - 1.0)
+                console.print(f"[dim]{len(efforts)} steps, about {_duration(left)} to go[/dim]")
             if isinstance(found, Control):
                 controls.append(found)
             else:
@@ -162,10 +176,8 @@ def _prove(
     )
 
 
-def _counted(suite: Suite, progress: Progress, task: TaskID) -> Iterator[list[Check] | Control]:
-    for found in suite.run():
-        progress.advance(task)
-        yield found
+def _duration(seconds: float) -> str:
+    return f"{seconds:.0f} s" if seconds < 90 else f"{seconds / 60:.0f} min"
 
 
 def _options(request: Request) -> Options:

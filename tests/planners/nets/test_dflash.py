@@ -11,6 +11,7 @@ pytest.importorskip("torch")
 
 import torch
 from safetensors import safe_open
+from safetensors.torch import load_file, save_file
 from torch import Tensor
 from transformers import Qwen3ForCausalLM
 
@@ -165,6 +166,54 @@ def test_a_saved_drafter_loads_again(drafter: DFlash, tmp_path: Path) -> None:
     assert again.config == drafter.config
     for name, value in drafter.state_dict().items():
         assert torch.equal(again.state_dict()[name], value.to(torch.bfloat16).float()), name
+
+
+def shard(folder: Path) -> Path:
+    """Split the folder's weights into two files and an index, as save_pretrained does."""
+    whole = folder / "model.safetensors"
+    tensors = load_file(whole)
+    names = sorted(tensors)
+    places = {}
+    for number, part in enumerate((names[::2], names[1::2]), 1):
+        file = f"model-0000{number}-of-00002.safetensors"
+        save_file({name: tensors[name] for name in part}, folder / file, {"format": "pt"})
+        places |= dict.fromkeys(part, file)
+    whole.unlink()
+    (folder / "model.safetensors.index.json").write_text(json.dumps({"weight_map": places}))
+    return folder
+
+
+def test_shards_are_read_like_one_file(drafter: DFlash, tmp_path: Path) -> None:
+    save_drafter(drafter, tmp_path)
+    whole = load_drafter(tmp_path).state_dict()
+    shards = load_drafter(shard(tmp_path)).state_dict()
+    assert whole.keys() == shards.keys()
+    assert all(torch.equal(shards[name], value) for name, value in whole.items())
+
+
+@pytest.mark.parametrize(
+    ("damage", "says"),
+    [
+        ("a shard is gone", "00002-of-00002"),
+        ("a shard lacks a tensor", "the shards lack"),
+        ("outside", "outside of its folder"),
+        ("no map", "no weight_map"),
+    ],
+)
+def test_broken_shards_are_refused(drafter: DFlash, tmp_path: Path, damage: str, says: str) -> None:
+    save_drafter(drafter, tmp_path)
+    index = shard(tmp_path) / "model.safetensors.index.json"
+    if damage == "a shard is gone":
+        (tmp_path / "model-00002-of-00002.safetensors").unlink()
+    elif damage == "a shard lacks a tensor":
+        save_file({"fc.weight": torch.zeros(2)}, tmp_path / "model-00002-of-00002.safetensors")
+    elif damage == "outside":
+        index.write_text('{"weight_map": {"fc.weight": "../elsewhere.safetensors"}}')
+    else:
+        index.write_text('{"weight_map": []}')
+    with pytest.raises(SlipstreamError, match="can't be loaded as a drafter") as caught:
+        load_drafter(tmp_path)
+    assert says in caught.value.found
 
 
 def test_a_config_with_rope_parameters_and_no_scaffold_key_is_read(drafter: DFlash) -> None:

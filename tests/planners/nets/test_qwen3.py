@@ -10,6 +10,7 @@ import pytest
 pytest.importorskip("torch")
 
 import torch
+from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM, Qwen3ForCausalLM
 
 from planners.nets.qwen3 import Cache, forward, load_target, round_to_bf16, save_target
@@ -97,6 +98,32 @@ def test_rounding_moves_each_weight_to_a_bf16_number(target: Qwen3ForCausalLM) -
     assert weight.dtype == torch.float32
     assert torch.equal(weight, before.to(torch.bfloat16).float())
     assert not torch.equal(weight, before)
+
+
+def test_shards_are_read_like_one_file(target: Qwen3ForCausalLM, tmp_path: Path) -> None:
+    save_target(target, tmp_path / "whole")
+    whole = load_target(tmp_path / "whole")
+    whole.save_pretrained(tmp_path / "shards", max_shard_size="20KB")
+    assert (tmp_path / "shards" / "model.safetensors.index.json").is_file()
+    assert not (tmp_path / "shards" / "model.safetensors").exists()
+    shards = load_target(tmp_path / "shards")
+    for name, value in whole.state_dict().items():
+        assert torch.equal(shards.state_dict()[name], value), name
+    next((tmp_path / "shards").glob("model-*.safetensors")).unlink()
+    with pytest.raises(SlipstreamError, match="can't be loaded"):
+        load_target(tmp_path / "shards")
+
+
+def test_weights_that_are_not_there_are_not_made_up(
+    target: Qwen3ForCausalLM, tmp_path: Path
+) -> None:
+    save_target(target, tmp_path)
+    tensors = load_file(tmp_path / "model.safetensors")
+    del tensors["model.layers.1.mlp.up_proj.weight"]
+    save_file(tensors, tmp_path / "model.safetensors", {"format": "pt"})
+    with pytest.raises(SlipstreamError, match="can't be loaded") as caught:
+        load_target(tmp_path)
+    assert "model.layers.1.mlp.up_proj.weight" in caught.value.found
 
 
 def test_a_folder_without_a_checkpoint_is_named(tmp_path: Path) -> None:
