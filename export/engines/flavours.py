@@ -17,6 +17,7 @@ from runtime.engines.store import Flavour, Precision, sm_name
 from runtime.errors import EngineError, SlipstreamError
 
 NAMED = {"orin": "8.7", "thor": "11.0"}  # Jetson AGX Orin, Orin NX and Nano; Jetson Thor
+TURING = "7.5"
 PRECISIONS_FROM: dict[Precision, tuple[int, int]] = {"bf16": (8, 0), "fp8": (8, 9)}
 _INSTALL = {
     "tensorrt_rtx": "pip install '.[rtx]' in slipstream's folder",
@@ -97,6 +98,13 @@ def choose_library(flavour: Flavour | None, capability: str, precision: Precisio
     if flavour == "tensorrt" and device != capability:
         raise _elsewhere(capability, precision, device)
     library = load_library(flavour)
+    if flavour == "tensorrt_rtx" and capability == TURING and precision == "fp32":
+        raise EngineError(
+            f"{shown(flavour)} multiplies no fp32 matrices on {sm_name(capability)}",
+            expected="fp16, the only precision that it has there for a whole planner",
+            found=precision,
+            fix="--precision fp16",
+        )
     if library.capabilities is not None and capability not in library.capabilities:
         names = ", ".join(sm_name(known) for known in library.capabilities)
         raise EngineError(

@@ -114,6 +114,7 @@ def test_on_a_cpu_there_is_nothing_to_build(tmp_path: Path) -> None:
         (["--target", "sm86", "--precision", "fp12"], "--precision is unknown", "--help"),
         (["--target", "sm86", "--flavour", "trt"], "--flavour is unknown", "--help"),
         (["--target", "sm75", "--precision", "bf16"], "sm75 has no bf16", "fp16"),
+        (["--target", "sm75", "--precision", "fp32"], "no fp32 matrices on sm75", "fp16"),
         (["--target", "sm86", "--precision", "int8"], "nowhere what to quantize", "fp16"),
         (["--target", "sm86", "--timing-cache", "t"], "no use for --timing-cache", "tensorrt"),
         (["--target", "sm86", "--memory-pool", "ws:1"], "--memory-pool ws:1", "--help"),
@@ -128,7 +129,7 @@ def test_on_a_cpu_there_is_nothing_to_build(tmp_path: Path) -> None:
 def test_bad_arguments_are_one_message_and_leave_nothing(
     tmp_path: Path, arguments: list[str], what: str, fix: str
 ) -> None:
-    if "sm86" in arguments or "thor" in arguments:
+    if {"sm86", "thor", "fp32"} & set(arguments):
         pytest.importorskip("tensorrt_rtx", reason="TensorRT-RTX is not installed")
     refused = command("compile", BUNDLE, "--engines", "engines", *arguments, cwd=tmp_path)
     assert refused.returncode == 2
