@@ -37,7 +37,7 @@ def replay_and_report(
 ) -> Report:
     """Replay with a progress bar, write the report, print its tables and where it is."""
     began = time.perf_counter()
-    result = _with_progress(planner, windows, settings, rule, skipped, console)
+    result = with_progress(planner, windows, settings, rule, skipped, console)
     report = build_report(
         result,
         drive=drive,
@@ -69,7 +69,7 @@ def decoder_name(settings: DecodeSettings) -> str:
     return settings.method + rule + rollouts
 
 
-def _with_progress(
+def with_progress(
     planner: Planner,
     windows: Sequence[Window],
     settings: Mapping[str, DecodeSettings],
@@ -77,6 +77,7 @@ def _with_progress(
     skipped: Mapping[str, int],
     console: Console,
 ) -> Replay:
+    """Replay under a progress bar."""
     columns = (
         TextColumn("[progress.description]{task.description}"),
         BarColumn(),

@@ -13,13 +13,12 @@ from pathlib import Path
 from typing import cast
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from drives.bootstrap import RESAMPLES, SEGMENT_S
 from drives.drive import Drive
 from drives.machine import this_machine
 from drives.open import open_drive
-from drives.replay import Replay, replay
+from drives.replay import Replay
 from drives.report import bundle_info, drive_info
 from drives.results import Sampling as Intervals
 from drives.scaling import GREEDY, Curve
@@ -34,6 +33,7 @@ from runtime.errors import SlipstreamError
 from runtime.files import write_atomic
 from runtime.settings import RULES, Accept, DecodeSettings, Method, Sampling
 from slipstream.commands.run import SAMPLED, check_threads
+from slipstream.commands.session import with_progress
 from slipstream.commands.sweep_table import show_sweep
 
 RESULT, PICTURE = "sweep.json", "sweep.png"
@@ -88,7 +88,9 @@ def run_sweep(request: Request) -> None:
     counts = _within(counts, planner)
     began = time.perf_counter()
     settings = settings_of(request, counts, heats)
-    result = _replayed(planner, chosen, settings, cast(Aggregate, request.rule), skipped, console)
+    result = with_progress(
+        planner, chosen, settings, cast(Aggregate, request.rule), skipped, console
+    )
     sweep = _scaling(result, request, planner, opened, time.perf_counter() - began)
 
     from drives.scaling_picture import picture
@@ -205,32 +207,6 @@ def _within(counts: tuple[int, ...], planner: Planner) -> tuple[int, ...]:
             f"slipstream export TARGET --draft DRAFTER -o BUNDLE --rollouts {counts[-1]}",
         )
     return counts
-
-
-def _replayed(
-    planner: Planner,
-    chosen: Sequence[Window],
-    settings: dict[str, DecodeSettings],
-    rule: Aggregate,
-    skipped: Counter[str],
-    console: Console,
-) -> Replay:
-    columns = (
-        TextColumn("[progress.description]{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeRemainingColumn(),
-    )
-    with Progress(*columns, console=console, transient=True) as progress:
-        task = progress.add_task(f"{len(settings)} settings, frame by frame", total=len(chosen))
-        return replay(
-            planner,
-            chosen,
-            settings,
-            rule,
-            skipped=skipped,
-            progress=lambda done: progress.update(task, completed=done),
-        )
 
 
 def _scaling(

@@ -1,0 +1,53 @@
+"""The command line `slipstream`: options and their help; the work is in `slipstream.commands`."""
+
+from __future__ import annotations
+
+import signal
+import sys
+from types import FrameType
+from typing import NoReturn
+
+from runtime.errors import SlipstreamError
+from slipstream.cli import build, drives, machine, plan
+from slipstream.cli.app import app
+
+__all__ = ["app", "build", "drives", "machine", "main", "plan"]
+
+
+def main() -> None:
+    """Entry point: a `SlipstreamError` is one message on stderr and exit code 2."""
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, _stop)
+    try:
+        app()
+    except SlipstreamError as error:
+        _leave(error)
+    except OSError as error:
+        # what no part foresaw, such as a name that is too long or a terminal that went away
+        _leave(
+            SlipstreamError(
+                f"{str(error.filename or 'a file')[:120]} can't be used",
+                expected="a path that this user may use, and free space",
+                found=error.strerror or str(error),
+                fix="check the paths of the command",
+            )
+        )
+    except MemoryError as error:
+        _leave(
+            SlipstreamError(
+                "the memory does not suffice",
+                expected="a bundle and a drive that fit this machine",
+                found=str(error),
+                fix="lower limits when exporting: see `slipstream export --help`",
+            )
+        )
+
+
+def _leave(error: SlipstreamError) -> NoReturn:
+    sys.stderr.write(f"slipstream: {error}\n")
+    sys.exit(error.exit_code)
+
+
+def _stop(number: int, frame: FrameType | None) -> None:
+    """Leave through every `finally`, so that nothing half-written stays."""
+    raise SystemExit(128 + number)

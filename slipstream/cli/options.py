@@ -1,0 +1,45 @@
+"""Options that several commands share."""
+
+from __future__ import annotations
+
+from enum import Enum
+from pathlib import Path
+from typing import Annotated, Optional
+
+import typer
+
+
+class Rule(str, Enum):
+    mean = "mean"
+    medoid = "medoid"
+    guarded = "guarded"
+
+
+Threads = Annotated[
+    Optional[int],  # noqa: UP045 - typer reads the annotation on Python 3.10
+    typer.Option(help="Engine threads.", show_default="the number measured to be fastest here"),
+]
+
+ProviderName = Annotated[
+    str,
+    typer.Option(
+        "--provider",
+        help="What runs the graphs: cpu, cuda or tensorrt-ep (ONNX Runtime), tensorrt or "
+        "tensorrt-rtx (compiled engines; tensorrt:fp16 names their precision).",
+    ),
+]
+
+Topics = Annotated[
+    Optional[list[str]],  # noqa: UP045
+    typer.Option(
+        "--topic",
+        help="Of a ROS 2 bag: pose=/odom, speed=, intent= or image=; repeat it. The same as "
+        "BAG#pose=/odom.",
+        show_default="by message type",
+    ),
+]
+
+EnginesFolder = Annotated[
+    Optional[Path],  # noqa: UP045
+    typer.Option("--engines", help="The engines' folder.", show_default="the user's cache"),
+]
