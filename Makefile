@@ -31,7 +31,7 @@ lint: $(VENV)/.dev
 	$(BIN)/lint-imports
 
 test: lint
-	$(BIN)/pytest -m 'not slow'
+	$(BIN)/pytest -m 'not slow' -n 2 --dist loadfile
 
 proofs: $(VENV)/.dev
 	$(BIN)/pytest -m slow

@@ -32,7 +32,7 @@ def options_of(description: str | None) -> argparse.Namespace:
     parser.add_argument("--bundle", type=Path, default=shipped_bundle())
     parser.add_argument("--drive", default="kitti-00")
     parser.add_argument("--frames", type=int, default=200, help="of the greedy decoders")
-    parser.add_argument("--sweep-frames", type=int, default=60, help="of every other table")
+    parser.add_argument("--sweep-frames", type=int, default=40, help="of every other table")
     parser.add_argument("--out", type=Path, default=Path("out/bench"))
     return parser.parse_args()
 

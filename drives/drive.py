@@ -203,15 +203,18 @@ def check_times(times: Floats, where: str, rows: Sequence[int] | None = None) ->
             found=f"{times.size} time stamps",
             fix="check that the file is complete",
         )
-    if times[-1] - times[0] > LONGEST:
+    with np.errstate(over="ignore", invalid="ignore"):
+        length = times[-1] - times[0]
+        gaps = np.diff(times)
+    if length > LONGEST:
         raise SlipstreamError(
             f"{where} has time stamps in another unit than its format",
             expected=f"a drive of at most {LONGEST:g} s",
-            found=f"{times[-1] - times[0]:g} s from the first to the last row",
+            found=f"{length:g} s from the first to the last row",
             fix="store seconds, or remove the rows with bad time stamps",
         )
     bad = ~np.isfinite(times)
-    bad[1:] |= ~(np.diff(times) > 0.0)
+    bad[1:] |= ~(gaps > 0.0)
     if not bad.any():
         return
     first = int(np.argmax(bad))

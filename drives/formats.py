@@ -128,5 +128,7 @@ FORMATS = (
 
 
 def recognise(path: Path) -> Format | None:
-    """The format that a path holds, or None."""
+    """The format that a path holds, or None; a missing file is no clip or scene of its folder."""
+    if path.suffix and not path.exists():
+        return None
     return next((each for each in FORMATS if each.recognises(path)), None)

@@ -43,17 +43,21 @@ def read_image(reference: str) -> Bytes:
         SlipstreamError: no such file or picture, a damaged one, or an encoding that is not known.
     """
     place, _, within = reference.rpartition("#")
-    if within.startswith("frame=") and within[6:].isdecimal():
+    if within.startswith("frame=") and _is_number(within[6:]):
         return _of_video(Path(place), int(within[6:]))
     if within.startswith("topic="):
         return _of_message(reference, read_message(reference))
     start, plus, length = within.partition("+")
-    if plus and start.isdecimal() and length.isdecimal():
+    if plus and _is_number(start) and _is_number(length):
         return _decoded(reference, read_jpeg(reference))
     try:
         return _decoded(reference, Path(reference).read_bytes())
     except OSError as error:
         raise _no_image(reference, error.strerror or str(error)) from error
+
+
+def _is_number(text: str) -> bool:
+    return text.isascii() and text.isdecimal() and len(text) <= 18
 
 
 def _decoded(reference: str, data: bytes) -> Bytes:

@@ -151,7 +151,7 @@ def _open_fetched(name: str) -> Drive:
 
 def _seed(name: str) -> int:
     text = name.partition(":")[2] or "0"
-    if not text.isdecimal() or len(text) > _MOST_DIGITS:
+    if not (text.isascii() and text.isdecimal()) or len(text) > _MOST_DIGITS:
         raise SlipstreamError(
             f"{name} is not a synthetic drive",
             expected=f"synthetic or synthetic:SEED, a whole number of up to {_MOST_DIGITS} digits",

@@ -13,7 +13,7 @@ from planners.plan import Aggregate, Plan
 from runtime.errors import SlipstreamError
 from runtime.settings import DecodeSettings
 
-WARMUP_FRAMES = 2
+WARMUP_FRAMES = 6  # in which the cost gate tries its ways
 
 
 class Plans(Protocol):

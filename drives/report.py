@@ -19,7 +19,7 @@ from drives.summary import OutputLength, Summary
 from drives.trained_on import training_of
 from runtime.bundle import Bundle
 from runtime.errors import SlipstreamError
-from runtime.files import new_folder, unwritable
+from runtime.files import check_writable, new_folder, unwritable
 
 PAGE = "index.html"
 
@@ -98,8 +98,9 @@ def check_output(folder: Path) -> None:
     """Insist that a report may go there: a new or empty folder, or one with only a report.
 
     Raises:
-        SlipstreamError: naming what is in the way.
+        SlipstreamError: naming what is in the way, or the folder can't be made.
     """
+    check_writable(folder, folder=True)
     if not folder.exists():
         return
     if folder.is_dir():

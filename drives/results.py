@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic_core import from_json
 
 from runtime.errors import SlipstreamError
 
 REPORT_VERSION = 2
 REPORT = "report.json"
+MOST = 64 << 20  # bytes read of a report
 
 Point = tuple[float, float]
 Title = Literal["best", "median", "worst"]
@@ -323,15 +324,30 @@ def read_report(path: Path) -> Report:
     """Read `report.json`.
 
     Raises:
-        SlipstreamError: no JSON, or not of this schema.
+        SlipstreamError: no file, too large, no JSON, or not of this schema.
     """
     try:
-        raw: Any = json.loads(path.read_text(encoding="utf-8"))
+        if not path.is_file():  # a pipe would never end
+            raise _no_report(path, "a file", "none" if not path.exists() else "no regular file")
+        if (size := path.stat().st_size) > MOST:
+            raise _no_report(path, f"at most {MOST >> 20} MiB", f"{size} bytes")
+        with path.open("rb") as file:
+            raw: Any = from_json(file.read(MOST + 1), allow_inf_nan=False)
         return Report.model_validate(raw)
-    except (OSError, ValueError, ValidationError) as error:
-        raise SlipstreamError(
-            f"{path} is no report of this slipstream",
-            expected=f"JSON of version {REPORT_VERSION}",
-            found=str(error).splitlines()[0],
-            fix="slipstream run BUNDLE --drive DRIVE -o DIR",
-        ) from error
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(str(part) for part in first["loc"]) or "the file as a whole"
+        expected = f"version {REPORT_VERSION}, {where}: {first['msg']}"
+        raise _no_report(path, expected, repr(first.get("input"))[:120]) from error
+    except (OSError, ValueError) as error:
+        found = (str(error).splitlines() or [type(error).__name__])[0][:300]
+        raise _no_report(path, f"JSON of version {REPORT_VERSION}", found) from error
+
+
+def _no_report(path: Path, expected: str, found: str) -> SlipstreamError:
+    return SlipstreamError(
+        f"{path} is no report of this slipstream",
+        expected=expected,
+        found=found,
+        fix="slipstream run BUNDLE --drive DRIVE -o DIR",
+    )

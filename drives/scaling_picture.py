@@ -11,6 +11,7 @@ from matplotlib.figure import Figure as Canvas
 
 from drives.results import Figure
 from drives.scaling_results import Point, Scaling
+from runtime.visible import visible
 
 INK, MUTED, LINE = "#1b1f24", "#5b6470", "#d9dde2"
 GREEDY, BASELINE = "#1b1f24", "#9a6a1f"
@@ -20,6 +21,7 @@ _STYLE: dict[str, Any] = {
     "text.color": INK,
     "axes.edgecolor": LINE,
     "axes.labelcolor": MUTED,
+    "text.parse_math": False,  # a name with dollar signs is no formula
     "axes.titlesize": 9.5,
     "axes.titlelocation": "left",
     "axes.spines.top": False,
@@ -52,7 +54,7 @@ def picture(sweep: Scaling) -> bytes:
             _rfs_gain(rows[2][1], sweep)
         for axes in (axes for row in rows for axes in row):
             _counts(axes, sweep)
-        canvas.suptitle(_title(sweep), x=0.01, ha="left", fontsize=11)
+        canvas.suptitle(visible(_title(sweep)), x=0.01, ha="left", fontsize=11)
         file = io.BytesIO()
         canvas.savefig(file, format="png", metadata={"Software": None})
     return file.getvalue()

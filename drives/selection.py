@@ -63,7 +63,7 @@ class Selection:
 
 
 def _is_number(text: str) -> bool:
-    return text.strip().isdecimal() and len(text) < 18
+    return text.isascii() and text.strip().isdecimal() and len(text) < 18
 
 
 def _bad(text: str, expected: str, fix: str = "") -> SlipstreamError:

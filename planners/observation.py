@@ -68,14 +68,15 @@ class Observation:
             if values.dtype.kind not in "fiu" or not np.isfinite(values).all():
                 found = np.array2string(values, precision=2, separator=",", threshold=8)
                 raise _bad(name, "finite numbers", " ".join(found.split())[:200])
-        if self.intent not in tuple(Intent):
+        intent: Any = self.intent  # Python's callers may give anything
+        if not isinstance(intent, Integral) or intent not in tuple(Intent):
             raise _bad("intent", "an Intent", repr(self.intent))
         object.__setattr__(self, "intent", Intent(self.intent))  # 2 is Intent.LEFT
         numbers: dict[str, Any] = {"frame": self.frame, "time": self.time}
-        if not isinstance(numbers["frame"], Integral) or self.frame < 0:
-            raise _bad("frame", "a whole number of at least 0", repr(self.frame))
-        if not isinstance(numbers["time"], Real) or not np.isfinite(self.time):
-            raise _bad("time", "a finite number of seconds", repr(self.time))
+        if not isinstance(numbers["frame"], Integral) or not 0 <= self.frame < 1 << 32:
+            raise _bad("frame", "a whole number of at least 0, below 2^32", repr(self.frame)[:80])
+        if not isinstance(numbers["time"], Real) or not abs(self.time) < float("inf"):
+            raise _bad("time", "a finite number of seconds", repr(self.time)[:80])
 
     def check_frame(self) -> None:
         """Refuse a history that is in another frame than that of its last state.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from functools import cached_property
+from os import PathLike
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -154,6 +155,13 @@ class Bundle:
 
     @classmethod
     def open(cls, folder: str | Path) -> Bundle:
+        if not isinstance(folder, str | PathLike):
+            raise BundleError(
+                "bundle is not a path",
+                expected="the folder of a bundle, as str or Path",
+                found=f"{folder!r}"[:80],
+                fix="slipstream.load(slipstream.shipped_bundle())",
+            )
         folder = Path(folder)
         manifest = _read_manifest(folder)
         _check_files(folder, manifest)

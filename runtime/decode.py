@@ -16,7 +16,7 @@ from runtime.costs import CostCurve
 from runtime.drafter import BlockDrafter
 from runtime.draws import Draws
 from runtime.engines.device import Buffer
-from runtime.errors import SlipstreamError
+from runtime.fits import check_fits
 from runtime.gate import ARMS, Gate
 from runtime.graphs import Graphs
 from runtime.judge import Judge
@@ -91,10 +91,11 @@ class Decoder:
             SlipstreamError: the settings ask for what the bundle does not have.
             CacheFullError: prompt or output are longer than the bundle's limits.
         """
-        self._check(prompt, scaffold, settings)
-        frame = _Frame(self, prompt, scaffold, settings)
+        script = Script.of(np.asarray(prompt, np.int64), scaffold)
+        fork = script.first_value(fork_at or scaffold.sections[0].name)
+        check_fits(self.graphs.manifest, script, fork, settings)
+        frame = _Frame(self, script, settings)
         frame.prefill()
-        fork = frame.script.first_value(fork_at or scaffold.sections[0].name)
         if settings.rollouts > 1 or settings.sampling != settings.prefix_sampling:
             frame.advance(fork, settings.prefix_sampling)
             if settings.rollouts > 1:
@@ -102,56 +103,15 @@ class Decoder:
         frame.advance(len(frame.script), settings.sampling)
         return frame.finish()
 
-    def _check(self, prompt: Ints, scaffold: Scaffold, settings: DecodeSettings) -> None:
-        limits, draft = self.graphs.manifest.limits, self.graphs.manifest.draft
-        if settings.method in DRAFTING and draft is None:
-            raise SlipstreamError(
-                "the bundle has no drafter",
-                expected="a decoder that needs none: ar or ar-scaffold",
-                found=f"decoder {settings.method}",
-                fix="slipstream export TARGET --draft DRAFTER -o BUNDLE",
-            )
-        if settings.block and draft and settings.block > draft.block:
-            raise SlipstreamError(
-                "block is wider than the drafter's",
-                expected=f"at most {draft.block}",
-                found=str(settings.block),
-                fix=f"--block {draft.block}",
-            )
-        if (settings.nodes or 0) >= limits.branch:
-            raise SlipstreamError(
-                "the tree is larger than a branch of the cache",
-                expected=f"fewer than {limits.branch} nodes (the bundle's limits.branch)",
-                found=str(settings.nodes),
-                fix="--nodes 32",
-            )
-        if settings.rollouts > limits.rollouts:
-            raise SlipstreamError(
-                "more rollouts than the bundle was made for",
-                expected=f"at most {limits.rollouts} (the bundle's limits.rollouts)",
-                found=str(settings.rollouts),
-                fix=f"--rollouts {limits.rollouts}",
-            )
-        total = len(prompt) + len(scaffold)
-        if len(prompt) < 2 or total > limits.max_position:
-            raise SlipstreamError(
-                "prompt and output don't fit the bundle",
-                expected=f"a prompt of at least 2 tokens, {limits.max_position} positions in all",
-                found=f"a prompt of {len(prompt)}, {total} positions in all",
-                fix="shorten the prompt, or export with a larger --max-position",
-            )
-
 
 class _Frame:
     """One frame in the making: its caches, rollouts and counters."""
 
-    def __init__(
-        self, decoder: Decoder, prompt: Ints, scaffold: Scaffold, settings: DecodeSettings
-    ) -> None:
+    def __init__(self, decoder: Decoder, script: Script, settings: DecodeSettings) -> None:
         self.began = time.perf_counter()
         self.graphs, self.gate, self.settings = decoder.graphs, decoder.gate(settings), settings
         self.observe = decoder.observe
-        self.script = Script.of(np.asarray(prompt, np.int64), scaffold)
+        self.script = script
         self.cache = decoder.cache
         self.cache.reset()
         self.drafter: BlockDrafter | None = None
@@ -212,6 +172,8 @@ class _Frame:
         """Open n branches; what is fixed before the fork is passed once, not n times."""
         if self.rollouts.start[0] < at - 1:
             self._known_pass(at - 1, "verify")
+        if self.drafter:
+            self.drafter.absorb(self.rollouts, self.script, self.stats)
         self.rollouts.fork(n)
         self.cache.fork(n)
         if self.drafter:

@@ -48,6 +48,10 @@ class _Seen:
     positions: Ints
     holds: Bools
 
+    def columns(self, some: slice) -> _Seen:
+        """Some of the C rows."""
+        return _Seen(self.taps, self.places[:, some], self.positions[:, some], self.holds[:, some])
+
     @property
     def in_order(self) -> bool:
         """The taps are [N, C, K*d] as they lie."""
@@ -82,6 +86,23 @@ class BlockDrafter:
         at = of_rollout, rows
         places = np.arange(n * most).reshape(n, most)
         self.pending.append(_Seen(kept, places, positions[at], holds[at]))
+
+    def absorb(self, rollouts: Rollouts, script: Script, stats: FrameStats) -> None:
+        """Before a fork: put what waits into the trunk, unless it is about what a round leaves.
+
+        Behind the fork every branch would take its own copy, and a prompt need not fit a branch.
+        The last row goes on waiting: a draft needs one.
+        """
+        if sum(each.positions.shape[1] for each in self.pending) <= self.dims.block:
+            return
+        newest = self.pending.pop()
+        if newest.positions.shape[1] > 1:
+            self.pending.append(newest.columns(slice(None, -1)))
+        anchor = known_block(rollouts, script, 1, len(script))
+        with stats.stage("embed"):
+            inputs = self.graphs.embed(anchor.tokens)
+        self._pass(inputs, anchor, stats)
+        self.pending = [newest.columns(slice(-1, None))]
 
     def fork(self, n: int) -> None:
         self.cache.fork(n)

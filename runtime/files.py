@@ -6,6 +6,7 @@ that was killed leaves that behind; the next write to the same place removes it.
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
 import platform
@@ -33,15 +34,19 @@ def sha256(path: Path) -> str:
     return digest.hexdigest()
 
 
-def write_atomic(path: Path, data: bytes | str) -> None:
-    """Write a whole file under a temporary name in the same folder, then rename it."""
+def write_atomic(path: Path, data: bytes | str, option: str = "-o") -> None:
+    """Write a whole file under a temporary name in the same folder, then rename it.
+
+    Args:
+        option: the command's option that names the place, for the error.
+    """
     raw = data.encode() if isinstance(data, str) else data
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         sweep(path)
         handle, name = tempfile.mkstemp(dir=path.parent, prefix=_prefix(path), suffix=_NEW)
     except OSError as error:
-        raise unwritable(path, error) from error
+        raise unwritable(path, error, option) from error
     temporary = Path(name)
     try:
         with os.fdopen(handle, "wb") as file:
@@ -49,9 +54,29 @@ def write_atomic(path: Path, data: bytes | str) -> None:
         temporary.chmod(0o644)
         temporary.replace(path)
     except OSError as error:
-        raise unwritable(path, error) from error
+        raise unwritable(path, error, option) from error
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def check_writable(path: Path, *, folder: bool = False) -> None:
+    """Insist, before the work, that `write_atomic` or `new_folder` can make `path` after it.
+
+    Args:
+        path: the output; nothing of it is made here.
+        folder: it is one; a folder in a file's place is in the way.
+
+    Raises:
+        SlipstreamError: naming the output.
+    """
+    path = Path(os.path.realpath(path))
+    try:
+        if path.is_dir() and not folder:
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+        there = next(parent for parent in path.parents if parent.exists())
+        os.rmdir(tempfile.mkdtemp(dir=there, prefix=_prefix(path), suffix=_NEW))
+    except OSError as error:
+        raise unwritable(path, error) from error
 
 
 @contextmanager
@@ -100,13 +125,13 @@ def sweep(path: Path) -> None:
                 entry.unlink()
 
 
-def unwritable(path: Path, error: OSError) -> SlipstreamError:
-    """The error for an output that can't be written."""
+def unwritable(path: Path, error: OSError, option: str = "-o") -> SlipstreamError:
+    """The error for an output that can't be written; `option` names the place."""
     return SlipstreamError(
         f"can't write {path}",
         expected="a folder that this user may write to, with free space",
         found=error.strerror or str(error),
-        fix="name another output folder with -o",
+        fix=f"name another output folder with {option}",
     )
 
 

@@ -136,6 +136,14 @@ class Graphs:
         """[N, S, d] -> logits [N, S, V], on the host; -inf outside of the head's top k."""
         out = self._engines["head"].run({"hidden": hidden}, {})
         logits: Array = np.asarray(self.device.to_host(out["top_logits"]), np.float32)
+        if logits.size and np.isnan(logits.min()):  # a minimum carries NaN along
+            raise EngineError(
+                "the head's logits are not numbers",
+                expected="finite logits",
+                found=f"{int(np.isnan(logits).sum())} NaN among {logits.size}",
+                fix="look for NaN in the checkpoint, or for overflow in a reduced precision, and "
+                "export it again: slipstream export TARGET --draft DRAFTER -o BUNDLE",
+            )
         if self.manifest.head_top_k == self.manifest.target.vocab:
             return logits
         tokens = self.device.to_host(out["top_tokens"]).astype(np.int64)

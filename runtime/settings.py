@@ -42,7 +42,10 @@ def _settled(name: str, kind: str, value: Any) -> Any:
     if kind == "float":
         if isinstance(value, bool) or not isinstance(value, Real):
             raise _mistyped(name, "a number", value)
-        return float(value)
+        try:
+            return float(value)
+        except OverflowError:
+            return float("inf")
     wanted = Sampling if kind == "Sampling" else str
     if not isinstance(value, wanted):
         raise _mistyped(name, "a Sampling" if wanted is Sampling else "a name", value)

@@ -10,6 +10,8 @@ import json
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import asdict, dataclass
+from numbers import Integral
+from typing import Any
 
 import numpy as np
 
@@ -36,11 +38,15 @@ def check_threads(threads: int | None) -> None:
     Raises:
         SlipstreamError: it is below 1 or above MOST_THREADS.
     """
-    if threads is not None and not 1 <= threads <= MOST_THREADS:
+    if threads is None:
+        return
+    given: Any = threads  # Python's callers may give anything
+    whole = isinstance(given, Integral) and not isinstance(given, bool)
+    if not whole or not 1 <= threads <= MOST_THREADS:
         raise SlipstreamError(
             "threads is out of range",
-            expected=f"1 to {MOST_THREADS}",
-            found=str(threads),
+            expected=f"a whole number, 1 to {MOST_THREADS}",
+            found=repr(threads)[:80],
             fix="leave --threads out to have it measured",
         )
 

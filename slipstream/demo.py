@@ -22,6 +22,7 @@ from runtime.errors import SlipstreamError
 from runtime.settings import DecodeSettings, Method, Sampling
 from runtime.tune import check_threads
 from slipstream.commands.run import SAMPLED
+from slipstream.commands.screen import Screen
 from slipstream.commands.session import decoder_name, replay_and_report
 
 DRIVE = "kitti-00"
@@ -38,7 +39,7 @@ def run_demo(out: Path, frames: int | None, threads: int | None) -> None:
     Raises:
         SlipstreamError: the output folder holds something else, or the bundle is missing.
     """
-    console = Console(emoji=False)
+    console = Screen()
     check_threads(threads)
     check_output(out)
     with console.status("loading the shipped planner"):
@@ -87,8 +88,8 @@ def demo_drive(console: Console) -> Drive:
             fetch(DRIVE)
         return open_drive(DRIVE)
     except SlipstreamError as error:
-        console.print(f"[yellow]{DRIVE} can't be had; the demo takes a SYNTHETIC drive[/yellow]")
-        console.print(str(error), style="dim", markup=False, highlight=False)
+        console.print(f"{DRIVE} can't be had; the demo takes a SYNTHETIC drive", style="yellow")
+        console.print(str(error), style="dim", highlight=False)
         return open_drive("synthetic")
 
 

@@ -28,6 +28,7 @@ from runtime.errors import SlipstreamError
 from runtime.files import write_atomic
 from runtime.graphs import Graphs
 from runtime.tune import Threading
+from slipstream.commands.screen import Screen
 from slipstream.commands.verify import Request, run_verify
 from slipstream.gpu_passes import record, stage_seconds
 
@@ -75,7 +76,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--samples", type=int, default=512, help="of verify; 0 leaves it out")
     parser.add_argument("--out", type=Path, default=Path("out/gpu-check"))
     options = parser.parse_args(arguments)
-    console = Console(emoji=False, highlight=False)
+    console = Screen(highlight=False)
     try:
         backends = [Backend.parse(name.strip()) for name in options.ways.split(",")]
         parts = check(options, backends, console)
@@ -95,7 +96,7 @@ def check(options: Any, backends: Sequence[Backend], console: Console) -> list[P
     bundle = Bundle.open(options.bundle)
     passes = record(bundle, options.drive, options.windows)
     for backend in backends:
-        console.print(f"[bold]{backend.name}[/bold]")
+        console.print(backend.name, style="bold")
         parts.append(_run(backend, bundle, passes, options, console))
     return parts
 
@@ -177,7 +178,7 @@ def _run(
         if options.samples and bundle.manifest.draft:
             part.verified = _verify(backend, options)
     except SlipstreamError as error:
-        console.print(str(error), markup=False)
+        console.print(str(error))
         part.failed = error.what
     return part
 

@@ -99,7 +99,11 @@ def _poses(folder: Path, file: str) -> Path:
 
 
 def _images(folder: Path, start: float) -> tuple[ImageReferences, ...] | None:
-    files = [file for file in (folder / "camera").glob("*.png") if file.stem.isdecimal()]
+    files = [
+        file
+        for file in (folder / "camera").glob("*.png")
+        if file.stem.isascii() and file.stem.isdecimal()
+    ]
     if not files:
         return None
     files.sort(key=lambda file: int(file.stem))

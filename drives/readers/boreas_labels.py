@@ -9,7 +9,8 @@ from numpy.typing import NDArray
 
 from drives.drive import AgentFrame
 from drives.frames import enu_from_boreas_sensor
-from drives.readers.table import read_table, read_text
+from drives.readers.table import read_table
+from drives.readers.text import read_text
 from runtime.errors import SlipstreamError
 
 Floats = NDArray[np.float64]
@@ -44,7 +45,7 @@ def read_labels(folder: Path, start: float, origin: Floats) -> tuple[AgentFrame,
     rows = {int(stamp): row for row, stamp in enumerate(poses[:, 0])}
     frames = []
     for file in files:
-        row = rows.get(int(file.stem)) if file.stem.isdecimal() else None
+        row = rows.get(int(file.stem)) if file.stem.isascii() and file.stem.isdecimal() else None
         if row is not None:
             time = float(poses[row, 0] - start) * _MICROSECOND
             frames.append(_frame(file, time, rotations[row], poses[row, 1:4] - origin))

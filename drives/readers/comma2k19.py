@@ -21,6 +21,7 @@ from drives.frames import (
     rotation_from_quaternion,
 )
 from drives.motion import linear
+from drives.readers.poses import check_positions, check_quaternions, check_speeds
 from drives.readers.table import read_array
 from runtime.errors import SlipstreamError
 
@@ -30,6 +31,7 @@ LICENCE = "MIT, comma2k19, comma.ai"
 LEVER_ARM = 1.7  # m, assumed: a device behind the windscreen of a compact car
 _MOVING = 5.0  # m/s above which course and heading are compared
 _STRAIGHT = 0.05  # rad/s
+_FIX = "fetch the segment again"
 
 
 def is_comma2k19(folder: Path) -> bool:
@@ -57,7 +59,8 @@ def read_comma2k19(
             (about 1 % lower on the example segment).
 
     Raises:
-        SlipstreamError: a missing or malformed array, or bad time stamps.
+        SlipstreamError: a missing or malformed array, bad time stamps, or positions, speeds or
+            orientations that are none.
     """
     pose = folder / "global_pose"
     stamps = read_array(pose / "frame_times")
@@ -65,7 +68,10 @@ def read_comma2k19(
     positions = _rows(read_array(pose / "frame_positions", 3), stamps, pose / "frame_positions")
     velocities = _rows(read_array(pose / "frame_velocities", 3), stamps, pose / "frame_velocities")
     turns = _rows(read_array(pose / "frame_orientations", 4), stamps, pose / "frame_orientations")
-    _check_quaternions(pose / "frame_orientations", turns)
+    check_positions(pose / "frame_positions", positions, _FIX)
+    for column in velocities.T:
+        check_speeds(pose / "frame_velocities", column, _FIX)
+    check_quaternions(pose / "frame_orientations", turns, _FIX)
     known = np.isfinite(positions).all(axis=1)
     origin = positions[np.argmax(known)]
     latitude, longitude, _ = geodetic_from_ecef(origin)
@@ -96,12 +102,15 @@ def can_speed(folder: Path) -> tuple[Floats, Floats]:
     """The wheels' speed of a segment: [m] s on the recorder's clock and [m] m/s.
 
     Raises:
-        SlipstreamError: a missing or malformed array, or bad time stamps.
+        SlipstreamError: a missing or malformed array, bad time stamps, or speeds that no
+            vehicle has.
     """
     log = folder / "processed_log" / "CAN" / "speed"
     times = read_array(log / "t")
     check_times(times, str(log / "t"))
-    return times, _rows(read_array(log / "value"), times, log / "value")
+    speeds = _rows(read_array(log / "value"), times, log / "value")
+    check_speeds(log / "value", speeds, _FIX)
+    return times, speeds
 
 
 def _rows(values: Floats, times: Floats, path: Path) -> Floats:
@@ -110,21 +119,9 @@ def _rows(values: Floats, times: Floats, path: Path) -> Floats:
             f"{path} does not fit its time stamps",
             expected=f"{len(times)} rows",
             found=f"{len(values)} rows",
-            fix="fetch the segment again",
+            fix=_FIX,
         )
     return values
-
-
-def _check_quaternions(path: Path, turns: Floats) -> None:
-    bad = np.abs(np.linalg.norm(turns, axis=1) - 1.0) > 0.01  # NaN is an unknown pose
-    if bad.any():
-        row = int(np.argmax(bad))
-        raise SlipstreamError(
-            f"{path} row {row + 1} is not an orientation",
-            expected="a unit quaternion",
-            found=str(turns[row]),
-            fix="fetch the segment again",
-        )
 
 
 def _mounting_angle(times: Floats, velocity: Floats, headings: Floats) -> float:

@@ -7,7 +7,7 @@ from types import ModuleType
 
 from runtime.errors import SlipstreamError
 
-INSTALL = "pip install 'slipstream[drives]'"
+INSTALL = "pip install '.[drives]' in slipstream's folder"
 
 
 def library(module: str, what: str) -> ModuleType:

@@ -15,7 +15,8 @@ from numpy.typing import NDArray
 
 from drives.drive import Drive, ImageReferences, check_times
 from drives.frames import ecef_from_geodetic, enu_from_ecef, rear_axle
-from drives.readers.table import read_table, read_text
+from drives.readers.table import read_table
+from drives.readers.text import read_text
 from runtime.errors import SlipstreamError
 
 Floats = NDArray[np.float64]

@@ -17,7 +17,7 @@ from drives.drive import Drive, ImageReferences, check_times
 from drives.frames import rear_axle
 from drives.readers.plain_table import IMAGE, read_columns, write_columns
 from drives.readers.poses import check_positions, check_speeds, speeds_of_poses
-from drives.readers.table import read_text
+from drives.readers.text import read_text
 from planners.observation import Intent
 from runtime.errors import SlipstreamError
 from runtime.files import write_atomic

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from drives.readers.extra import library
-from drives.readers.table import read_text
+from drives.readers.text import read_text
 from runtime.errors import SlipstreamError
 
 IMAGE = "image."  # and a camera's name: a column of file names

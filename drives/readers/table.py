@@ -7,9 +7,12 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from drives.readers.text import read_text
 from runtime.errors import SlipstreamError
 
 Floats = NDArray[np.float64]
+
+_LARGEST = 1 << 30  # bytes of an array
 
 
 def read_table(
@@ -61,14 +64,20 @@ def read_array(path: Path, width: int | None = None) -> Floats:
         SlipstreamError: missing file, another format, or another shape.
     """
     try:
+        size = path.stat().st_size
+        if size > _LARGEST:
+            raise ValueError(f"{size} bytes, over {_LARGEST}")
         with path.open("rb") as file:
             loaded = np.lib.format.read_array(file, allow_pickle=False)
-        array: Floats = np.asarray(loaded, dtype=np.float64)
-    except (OSError, ValueError) as error:
+        if loaded.dtype.kind not in "fiub":
+            raise ValueError(f"{loaded.dtype} for numbers")
+        with np.errstate(over="ignore", invalid="ignore"):  # wider floats may become infinite
+            array: Floats = np.asarray(loaded, dtype=np.float64)
+    except (OSError, ValueError, MemoryError) as error:
         raise SlipstreamError(
             f"{path} can't be read",
             expected="a numeric array in the .npy format, without pickled objects",
-            found=str(error).splitlines()[0],
+            found=(str(error).splitlines() or [type(error).__name__])[0],
             fix="fetch the segment again",
         ) from error
     if width is None and array.ndim == 2 and array.shape[1] == 1:
@@ -82,21 +91,3 @@ def read_array(path: Path, width: int | None = None) -> Floats:
             fix="fetch the segment again",
         )
     return array
-
-
-def read_text(path: Path) -> str:
-    """The text of a file.
-
-    Raises:
-        SlipstreamError: the file is missing, a folder, or not text.
-    """
-    try:
-        return path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        found = error.strerror if isinstance(error, OSError) else "bytes that are not UTF-8"
-        raise SlipstreamError(
-            f"{path} can't be read",
-            expected="a text file",
-            found=found or str(error),
-            fix="check the path",
-        ) from error

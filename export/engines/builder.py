@@ -9,7 +9,7 @@ from __future__ import annotations
 import mmap
 import re
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -67,11 +67,13 @@ def build_engine(
     capability: str,
     notify: Notify,
     timing: bytes | None = None,
+    stopped: Callable[[], bool] = lambda: False,
 ) -> tuple[Built, bytes | None]:
     """Build; returns the engine and the timing cache as the build left it.
 
     Args:
         timing: the timing cache to build from, b"" for a new one; None without.
+        stopped: asked at every step; true cancels the build.
 
     Raises:
         EngineError: the graph can't be parsed or built, or what came out can't be right.
@@ -88,12 +90,13 @@ def build_engine(
     for profile in profiles:
         _add_profile(builder, config, tensors, profile, name)
     cache = _attach_timing(config, timing, options) if timing is not None else None
-    config.progress_monitor = monitor = trace.as_monitor(trt, notify)
+    config.progress_monitor = monitor = trace.as_monitor(trt, notify, stopped)
     memory.reset_peak()
     began = time.perf_counter()
     plan = builder.build_serialized_network(network, config)
     seconds, peak = time.perf_counter() - began, memory.peak()
-    del monitor
+    if lost := monitor.lost or logger.lost:
+        raise lost
     if plan is None:
         raise _failed(library, name, log)
     raw = bytes(plan)
@@ -282,6 +285,7 @@ def _check_tensors(log: BuildLog, tensors: Sequence[TensorInfo], name: str) -> N
     """The engine's inputs and outputs, where the builder lists them, are the graph's."""
     listed = trace.listed_tensors(log.listing)
     if not listed:
+        log.warnings.append("the builder listed no tensors: inputs and outputs were not checked")
         return
     wanted = {(t.name, t.mode, t.dtype, len(t.shape)) for t in tensors}
     found = {(t.name, t.mode, _LISTED.get(t.dtype, t.dtype), len(t.shape)) for t in listed}

@@ -16,7 +16,8 @@ from export.engines import memory
 from export.engines.builder import Built, build_engine, typed_network
 from export.engines.flavours import Library
 from export.engines.graphs import ready_graph, weight_bytes
-from export.engines.options import BuildOptions, change_profiles, check_profiles
+from export.engines.options import BuildOptions, change_profiles, check_graphs, check_profiles
+from export.engines.stop import held_signals
 from export.engines.trace import BuildLog, Notify
 from runtime.bundle import Bundle, GraphName
 from runtime.engines.messages import logger_of
@@ -67,13 +68,7 @@ def plan_builds(
         SlipstreamError: options that don't fit the bundle or the library.
     """
     manifest = bundle.manifest
-    if missing := [graph for graph in graphs if graph not in manifest.graphs]:
-        raise EngineError(
-            f"{bundle.folder} has no graph {missing[0]}",
-            expected=", ".join(manifest.graphs),
-            found=missing[0],
-            fix="leave --graph out for all of them",
-        )
+    check_graphs(bundle, graphs)
     if options.timing_cache and library.flavour == "tensorrt_rtx":
         raise EngineError(
             "TensorRT-RTX has no use for --timing-cache",
@@ -83,7 +78,8 @@ def plan_builds(
         )
     names = list(graphs) or list(manifest.graphs)
     defaults = {name: default_profiles(manifest, name) for name in names}
-    check_profiles([profile for known in defaults.values() for profile in known], profiles)
+    known = [profile for each in defaults.values() for profile in each]
+    check_profiles(known, profiles, manifest.limits)
     timing = _timing_sha256(options)
     planned = []
     for name in names:
@@ -112,7 +108,7 @@ def compile_graph(
     store: EngineStore,
     notify: Notify,
 ) -> Compiled:
-    """Build one graph's engine and store it.
+    """Build one graph's engine and store it; Ctrl-C and SIGTERM cancel the build.
 
     Raises:
         EngineError: no engine came of it; nothing is stored.
@@ -121,15 +117,19 @@ def compile_graph(
     free = None if options.ignore_memory else memory.available()
     memory.check(planned.graph, weight_bytes(bundle, planned.graph, key.precision), free)
     timing = _read_timing(options)
-    with ready_graph(bundle, planned.graph, key.precision, _operators(library)) as graph:
+    precision, profiles, sm = key.precision, planned.profiles, key.compute_capability
+    with (
+        held_signals() as stop,
+        ready_graph(bundle, planned.graph, precision, _operators(library)) as graph,
+    ):
         built, timed = build_engine(
-            library, graph, planned.profiles, options, key.compute_capability, notify, timing
+            library, graph, profiles, options, sm, notify, timing, lambda: bool(stop)
         )
     sidecar = _sidecar(bundle, planned, built)
     layers = json.dumps({"source": built.source, "layers": built.layers}, indent=1)
     path = store.put(key, built.plan, sidecar, layers)
     if options.timing_cache and timed is not None and timed != timing:
-        write_atomic(options.timing_cache, timed)
+        write_atomic(options.timing_cache, timed, option="--timing-cache")
     return Compiled(planned.graph, path, sidecar, built=True)
 
 

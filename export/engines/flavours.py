@@ -46,7 +46,7 @@ def parse_target(target: str) -> str:
     name = target.strip().lower()
     if name in NAMED:
         return NAMED[name]
-    if match := re.fullmatch(r"sm_?(\d{1,2})(\d)|(\d{1,2})\.(\d)", name):
+    if match := re.fullmatch(r"sm_?([0-9]{1,2})([0-9])|([0-9]{1,2})\.([0-9])", name):
         major, minor = match.group(1, 2) if match.group(1) else match.group(3, 4)
         return f"{int(major)}.{minor}"
     raise SlipstreamError(

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
+from runtime.bundle import Bundle, Limits
 from runtime.engines.profiles import Profile
 from runtime.engines.store import Precision
 from runtime.errors import SlipstreamError
@@ -19,6 +20,7 @@ POOLS = {
     "tacticDRAM": "TACTIC_DRAM",
     "tacticSharedMem": "TACTIC_SHARED_MEMORY",
 }
+_MOST_BYTES, _MOST_ROWS = (1 << 63) - 1, (1 << 31) - 1  # what TensorRT takes
 _UNITS = {"": 1 << 20, "B": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}  # as trtexec: MiB
 
 
@@ -57,20 +59,54 @@ def parse_pools(texts: Sequence[str]) -> dict[str, int]:
     """`workspace:512M` (several with commas; without a unit MiB, as trtexec) to bytes by name.
 
     Raises:
-        SlipstreamError: another form or name.
+        SlipstreamError: another form or name, a name twice, or no size that TensorRT takes.
     """
-    pools = {}
+    pools: dict[str, int] = {}
     for text in (part for joined in texts for part in joined.split(",") if part):
-        match = re.fullmatch(r"(\w+):(\d+(?:\.\d+)?)([BKMG]?)", text)
+        match = re.fullmatch(r"(\w+):([0-9]+(?:\.[0-9]+)?)([BKMG]?)", text)
         if not match or match.group(1) not in POOLS:
             raise SlipstreamError(
-                f"--memory-pool {text} is not understood",
+                f"--memory-pool {_short(text)} is not understood",
                 expected=f"NAME:SIZE with a name of {', '.join(POOLS)}, such as workspace:512M",
-                found=text,
+                found=_short(text),
                 fix="slipstream compile --help",
             )
-        pools[match.group(1)] = int(float(match.group(2)) * _UNITS[match.group(3)])
+        size = float(match.group(2)) * _UNITS[match.group(3)]
+        if not 1 <= size < _MOST_BYTES:
+            raise SlipstreamError(
+                f"--memory-pool {_short(text)} is out of range",
+                expected="at least 1 byte and less than 8 EiB",
+                found=_short(text),
+                fix="give a size such as workspace:512M, or leave the option out",
+            )
+        if match.group(1) in pools:
+            raise SlipstreamError(
+                f"--memory-pool names {match.group(1)} twice",
+                expected="one size for each pool",
+                found=", ".join(map(_short, texts)),
+                fix=f"give {match.group(1)} once",
+            )
+        pools[match.group(1)] = int(size)
     return pools
+
+
+def check_graphs(bundle: Bundle, graphs: Sequence[str]) -> None:
+    """Every graph named by --graph is one of the bundle's, and named once.
+
+    Raises:
+        SlipstreamError: one is not.
+    """
+    known = bundle.manifest.graphs
+    for i, graph in enumerate(graphs):
+        if graph in known and graph not in graphs[:i]:
+            continue
+        what = f"--graph names {graph} twice" if graph in known else f"has no graph {graph}"
+        raise SlipstreamError(
+            what if graph in known else f"{bundle.folder} {what}",
+            expected=f"each once at most of {', '.join(known)}",
+            found=", ".join(graphs),
+            fix="leave --graph out for all of them",
+        )
 
 
 def change_profiles(profiles: Sequence[Profile], texts: Sequence[str]) -> list[Profile]:
@@ -94,8 +130,9 @@ def change_profiles(profiles: Sequence[Profile], texts: Sequence[str]) -> list[P
         raise _bad_profile(", ".join(texts), first["msg"]) from error
 
 
-def check_profiles(known: Sequence[Profile], texts: Sequence[str]) -> None:
-    """Every profile and dimension named by --profile exists in some graph.
+def check_profiles(known: Sequence[Profile], texts: Sequence[str], limits: Limits) -> None:
+    """Every profile and dimension named by --profile exists in some graph, is named once, and keeps
+    within the bundle's limits.
 
     Raises:
         SlipstreamError: one does not.
@@ -103,29 +140,52 @@ def check_profiles(known: Sequence[Profile], texts: Sequence[str]) -> None:
     dims: dict[str, set[str]] = {}
     for profile in known:
         dims.setdefault(profile.name, set()).update(profile.dims)
+    named: set[tuple[str, str]] = set()
     for text in texts:
         name, ranges = _parse_profile(text)
         if name not in dims or not ranges.keys() <= dims[name]:
             expected = "; ".join(f"{n}: {', '.join(sorted(d))}" for n, d in dims.items())
             raise _bad_profile(text, f"profiles and dimensions: {expected}")
+        for dim, (_, _, high) in ranges.items():
+            if (name, dim) in named:
+                raise _bad_profile(", ".join(texts), f"one range for {name}:{dim}")
+            named.add((name, dim))
+            if high > (most := _most(dim, limits)):
+                raise _bad_profile(text, f"{dim} up to {most}, by the bundle's limits")
+
+
+def _most(dim: str, limits: Limits) -> int:
+    """The largest size of a dimension that a bundle of these limits can have a use for."""
+    rows = max(limits.max_position, limits.rollouts * limits.branch)  # the head sees all at once
+    known = {"N": limits.rollouts, "P": limits.trunk, "T": limits.branch}
+    return min(known.get(dim, rows), _MOST_ROWS)
 
 
 def _parse_profile(text: str) -> tuple[str, dict[str, tuple[int, int, int]]]:
     name, _, rest = text.partition(":")
-    ranges = {}
+    ranges: dict[str, tuple[int, int, int]] = {}
     for part in rest.split(","):
-        match = re.fullmatch(r"([A-Z])=(\d+)(?::(\d+):(\d+))?", part.strip())
+        match = re.fullmatch(r"([A-Z])=([0-9]+)(?::([0-9]+):([0-9]+))?", part.strip())
         if not match:
             raise _bad_profile(text, "NAME:DIM=MIN:OPT:MAX,..., such as decode:N=1:8:16,S=1:16:32")
-        low = int(match.group(2))
-        ranges[match.group(1)] = (low, int(match.group(3) or low), int(match.group(4) or low))
+        dim, *sizes = match.groups()
+        if dim in ranges:
+            raise _bad_profile(text, f"one range for {dim}")
+        if any(len(size) > len(str(_MOST_ROWS)) for size in sizes if size):
+            raise _bad_profile(text, f"sizes up to {_MOST_ROWS}")
+        low = int(sizes[0])
+        ranges[dim] = (low, int(sizes[1] or low), int(sizes[2] or low))
     return name, ranges
 
 
 def _bad_profile(text: str, expected: str) -> SlipstreamError:
     return SlipstreamError(
-        f"--profile {text} does not fit",
+        f"--profile {_short(text)} does not fit",
         expected=expected,
-        found=text,
+        found=_short(text),
         fix="slipstream compile BUNDLE --target TARGET --dry-run shows the profiles",
     )
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= 200 else f"{text[:197]}..."

@@ -50,14 +50,29 @@ class BuildLog:
         return "; ".join(self.errors[-3:])[:600] or "TensorRT gave no reason"
 
 
-def as_monitor(module: Any, notify: Notify) -> Any:
-    """A TensorRT progress monitor; the share done is that of the outermost phase."""
+def as_monitor(module: Any, notify: Notify, stopped: Callable[[], bool] = lambda: False) -> Any:
+    """A TensorRT progress monitor; the share done is that of the outermost phase.
+
+    Args:
+        stopped: asked at every step; true cancels the build.
+
+    Returns:
+        The monitor. What `notify` raises can't pass through TensorRT: the first such error becomes
+        the monitor's `lost` and cancels the build.
+    """
     steps: dict[str, int] = {}
     outermost: list[str] = []
     lock = threading.Lock()
 
     def start(self: Any) -> None:
         module.IProgressMonitor.__init__(self)
+        self.lost = None
+
+    def tell(self: Any, name: str, done: float) -> None:
+        try:
+            notify(name, done)
+        except BaseException as error:
+            self.lost = self.lost or error
 
     def phase_start(self: Any, name: str, parent: str | None, total: int) -> None:
         with lock:
@@ -68,16 +83,16 @@ def as_monitor(module: Any, notify: Notify) -> Any:
     def step_complete(self: Any, name: str, step: int) -> bool:
         with lock:
             if outermost and name == outermost[-1]:
-                notify(name, min(1.0, (step + 1) / steps[name]))
+                tell(self, name, min(1.0, (step + 1) / steps[name]))
             elif outermost:
-                notify(name, -1.0)
-        return True
+                tell(self, name, -1.0)
+        return self.lost is None and not stopped()
 
     def phase_finish(self: Any, name: str) -> None:
         with lock:
             steps.pop(name, None)
             if outermost and name == outermost[-1]:
-                notify(name, 1.0)
+                tell(self, name, 1.0)
 
     methods = {
         "__init__": start,

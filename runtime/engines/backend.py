@@ -48,6 +48,7 @@ class Backend:
         Raises:
             SlipstreamError: there is none of that name.
         """
+        text = text if isinstance(text, str) else repr(text)[:80]
         kind, colon, precision = text.partition(":")
         takes_precision = kind in ("tensorrt", "tensorrt-rtx")
         if kind not in get_args(Kind) or (

@@ -111,7 +111,8 @@ class Layout:
             f"{self.label}: {what}",
             expected=str(expected),
             found=str(found),
-            fix="feed what `engine.inputs` and `engine.outputs` describe",
+            fix="feed what `engine.inputs` and `engine.outputs` describe; if the file comes from "
+            "another version: slipstream export TARGET --draft DRAFTER -o BUNDLE",
         )
 
     def _wrong_names(self, kind: str, wanted: Iterable[str], found: Iterable[str]) -> EngineError:

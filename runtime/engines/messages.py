@@ -17,21 +17,25 @@ def logger_of(module: Any, listener: Listener | None = None) -> Any:
     Args:
         module: `tensorrt` or `tensorrt_rtx`, imported.
         listener: takes all messages from now on, from any of TensorRT's threads; None drops them.
+            What it raises can't pass through TensorRT: the first such error becomes `logger.lost`.
     """
     logger = _loggers.get(module.__name__)
     if logger is None:
         logger = _loggers[module.__name__] = _new(module)
-    logger.listener = listener
+    logger.listener, logger.lost = listener, None
     return logger
 
 
 def _new(module: Any) -> Any:
     def start(self: Any) -> None:
         module.ILogger.__init__(self)
-        self.listener = None
+        self.listener = self.lost = None
 
     def write(self: Any, severity: Any, message: str) -> None:
-        if self.listener is not None:
-            self.listener(severity.name, message)
+        try:
+            if self.listener is not None:
+                self.listener(severity.name, message)
+        except BaseException as error:
+            self.lost = self.lost or error
 
     return type("Logger", (module.ILogger,), {"__init__": start, "log": write})()

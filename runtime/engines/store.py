@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import stat
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -42,6 +43,7 @@ __all__ = [
     "sm_name",
 ]
 ENGINE, SIDECAR, LAYERS = ".engine", ".json", ".layers.json"
+_OPTION = "--engines"  # of the commands that write here
 _UNNAMED = "BUNDLE"  # in the command that rebuilds, where no bundle is known
 
 
@@ -112,13 +114,12 @@ class EngineStore:
         told = (sidecar.key, sidecar.size, sidecar.sha256)
         if told != (key, len(raw), hashlib.sha256(raw).hexdigest()):
             raise self._refusal(path, "does not fit its sidecar", "one engine", "two", key)
-        beside(path, SIDECAR).unlink(missing_ok=True)  # never an old sidecar with a new engine
-        write_atomic(path, raw)
-        if layers is None:
-            beside(path, LAYERS).unlink(missing_ok=True)
-        else:
-            write_atomic(beside(path, LAYERS), layers)
-        write_atomic(beside(path, SIDECAR), sidecar.model_dump_json(indent=1))
+        for ending in (SIDECAR, LAYERS, ENGINE):  # never an old sidecar with a new engine
+            _delete(beside(path, ending))
+        write_atomic(path, raw, _OPTION)
+        if layers is not None:
+            write_atomic(beside(path, LAYERS), layers, _OPTION)
+        write_atomic(beside(path, SIDECAR), sidecar.model_dump_json(indent=1), _OPTION)
         return path
 
     def get(self, key: EngineKey) -> tuple[Path, Sidecar]:
@@ -184,9 +185,22 @@ class EngineStore:
         return sidecar
 
     def layers(self, path: Path) -> str | None:
-        """What was recorded of an engine's layers at its build, JSON."""
+        """What was recorded of an engine's layers at its build, JSON.
+
+        Raises:
+            EngineError: the record can't be read.
+        """
         recorded = beside(path, LAYERS)
-        return recorded.read_text(encoding="utf-8") if recorded.is_file() else None
+        try:
+            return recorded.read_text(encoding="utf-8") if recorded.is_file() else None
+        except (OSError, UnicodeDecodeError) as error:
+            raise self.bad_layers(path, str(error)) from error
+
+    def bad_layers(self, path: Path, found: str) -> EngineError:
+        """The error for a record of an engine's layers that is not whole."""
+        file = beside(path, LAYERS)
+        what = "can't be read"
+        return self._refusal(file, what, "the layers as compile recorded them", found, None)
 
     def entries(self) -> list[StoredEngine]:
         """All engines, newest first; those that can't be used have a problem. Hashes are not read:
@@ -199,6 +213,8 @@ class EngineStore:
     ) -> list[Removed]:
         """Remove engines that can't be used, what broken writes left, and what is not wanted.
 
+        A folder with something in it is no engine's and stays.
+
         Args:
             unwanted: gives the reason to remove a sound engine, or None to keep it.
             dry_run: say what would go, and leave it.
@@ -208,13 +224,13 @@ class EngineStore:
             reason = entry.problem
             if reason is None and unwanted is not None and entry.sidecar is not None:
                 reason = unwanted(entry.sidecar)
-            if reason is not None:
+            if reason is not None and not _is_filled(entry.path):
                 removed.append(Removed(entry.path, reason, entry.size))
         engines = {entry.path for entry in self.entries()}
         for path in sorted(self.folder.glob(f"*{SIDECAR}")):
             base = path.name.removesuffix(LAYERS).removesuffix(SIDECAR)
-            if path.with_name(base + ENGINE) not in engines:
-                removed.append(Removed(path, "its engine is gone", path.stat().st_size))
+            if path.with_name(base + ENGINE) not in engines and not _is_filled(path):
+                removed.append(Removed(path, "its engine is gone", _size(path)))
         if dry_run:
             return removed
         for item in removed:
@@ -223,23 +239,24 @@ class EngineStore:
 
     def _sweep(self) -> list[Removed]:
         """Remove what killed writers left; a writer that is at work keeps its file."""
-        left = [(path, path.stat().st_size) for path in self.folder.glob(".*.tmp")]
+        left = [(path, _size(path)) for path in self.folder.glob(".*.tmp")]
         for path, _ in left:
             sweep(path.with_name(path.name.removeprefix(".").rsplit(".", 3)[0]))
         reason = "a write that was broken off"
-        return [Removed(path, reason, size) for path, size in left if not path.exists()]
+        return [Removed(path, reason, size) for path, size in left if not os.path.lexists(path)]
 
     def _remove(self, path: Path) -> None:
         """The sidecar first: an engine without one is never used."""
         endings = (SIDECAR, LAYERS, ENGINE) if path.name.endswith(ENGINE) else ()
         for file in (*(beside(path, ending) for ending in endings), path):
-            try:
-                file.unlink(missing_ok=True)
-            except OSError as error:
-                raise unwritable(file, error) from error
+            if not _is_filled(file):
+                _delete(file)
 
     def _entry(self, path: Path) -> StoredEngine:
-        size = path.stat().st_size
+        size = _size(path)
+        if not path.is_file():
+            kind = "a link to nothing" if path.is_symlink() else "no file"
+            return StoredEngine(path, None, f"is {kind}", size)
         try:
             sidecar = self._read_sidecar(path, None)
         except EngineError as error:
@@ -250,6 +267,8 @@ class EngineStore:
     def _read_sidecar(self, path: Path, wanted: Mapping[str, Any] | None) -> Sidecar:
         file = beside(path, SIDECAR)
         try:
+            if file.exists() and not file.is_file():  # reading a pipe would wait for ever
+                raise OSError("no file")
             sidecar = Sidecar.model_validate_json(file.read_bytes())
         except FileNotFoundError:
             raise self._refusal(path, "has no sidecar", f"{file}", "no such file", wanted) from None
@@ -343,6 +362,33 @@ def _damage(path: Path, sidecar: Sidecar) -> tuple[str, str, str] | None:
     if size > sidecar.size:
         return "was altered", wanted, f"{size} bytes"
     return None
+
+
+def _size(path: Path) -> int:
+    """Bytes of a file, behind a link too; 0 of what is no file."""
+    return path.stat().st_size if path.is_file() else 0
+
+
+def _is_filled(path: Path) -> bool:
+    """Whether a path is a folder that has something in it."""
+    return path.is_dir() and not path.is_symlink() and any(path.iterdir())
+
+
+def _delete(path: Path) -> None:
+    """Remove a file, a link or an empty folder, if there is one.
+
+    Raises:
+        SlipstreamError: it can't be removed.
+    """
+    try:
+        if stat.S_ISDIR(path.lstat().st_mode):
+            path.rmdir()
+        else:
+            path.unlink()
+    except (FileNotFoundError, NotADirectoryError):
+        pass  # nothing there; a folder that is a file is told when it is written to
+    except OSError as error:
+        raise unwritable(path, error, _OPTION) from error
 
 
 def _value(value: object) -> str:

@@ -8,6 +8,7 @@ from types import FrameType
 from typing import NoReturn
 
 from runtime.errors import SlipstreamError
+from runtime.visible import visible
 from slipstream.cli import build, drives, machine, plan
 from slipstream.cli.app import app
 
@@ -37,14 +38,15 @@ def main() -> None:
             SlipstreamError(
                 "the memory does not suffice",
                 expected="a bundle and a drive that fit this machine",
-                found=str(error),
-                fix="lower limits when exporting: see `slipstream export --help`",
+                found=str(error) or "no more memory to be had",
+                fix="close other programs, raise this process's limit (ulimit -v), or take a "
+                "larger machine",
             )
         )
 
 
 def _leave(error: SlipstreamError) -> NoReturn:
-    sys.stderr.write(f"slipstream: {error}\n")
+    sys.stderr.write(f"slipstream: {visible(str(error))}\n")
     sys.exit(error.exit_code)
 
 

@@ -111,7 +111,7 @@ def demo(
     ] = None,
     threads: Threads = None,
 ) -> None:
-    """Compare the decoders on a real drive with the shipped planner, in about a minute."""
+    """Compare the decoders on a real drive with the shipped planner, in one to three minutes."""
     from slipstream.demo import run_demo
 
     run_demo(out, frames, threads)

@@ -14,10 +14,9 @@ def own_version() -> str:
 
 def show_versions() -> None:
     """Versions of slipstream and of what it runs on."""
-    from rich.console import Console
-
     from drives.machine import this_machine
+    from slipstream.commands.screen import Screen
 
     machine = this_machine()
     for name, found in machine.versions.items():
-        Console(emoji=False).print(f"{name} {found}", highlight=False)
+        Screen().print(f"{name} {found}", highlight=False)

@@ -14,11 +14,12 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from export.engines import memory
 from export.engines.compile import Compiled, Planned, compile_graph, plan_builds
 from export.engines.flavours import Library, choose_library, parse_target, shown
-from export.engines.options import BuildOptions, parse_pools
+from export.engines.options import BuildOptions, check_graphs, parse_pools
 from runtime.bundle import Bundle, GraphName
 from runtime.engines.onnx import OnnxEngine
 from runtime.engines.store import EngineStore, Flavour, Precision, sm_name
 from runtime.errors import SlipstreamError
+from slipstream.commands.screen import Screen
 
 
 @dataclass(frozen=True)
@@ -48,7 +49,7 @@ def run_compile(request: Request) -> None:
     Raises:
         SlipstreamError: bad arguments, or a build that came to nothing.
     """
-    console = Console(emoji=False, highlight=False)
+    console = Screen(highlight=False)
     if request.target.strip().lower() == "cpu":
         _check_cpu(request, console)
         return
@@ -91,7 +92,7 @@ def _build(
     store: EngineStore,
     console: Console,
 ) -> Compiled:
-    columns = (TextColumn("  {task.description}"), BarColumn(), TimeElapsedColumn())
+    columns = (TextColumn("  {task.description}", markup=False), BarColumn(), TimeElapsedColumn())
     hidden = not console.is_terminal
     with Progress(*columns, console=console, transient=True, disable=hidden) as progress:
         task = progress.add_task(planned.graph, total=1.0)
@@ -115,7 +116,7 @@ def _show_built(compiled: Compiled, console: Console) -> None:
         soft_wrap=True,
     )
     for warning in sidecar.warnings:
-        console.print(f"    TensorRT warns: {warning}", markup=False, soft_wrap=True)
+        console.print(f"    TensorRT warns: {warning}", soft_wrap=True)
 
 
 def _device_memory(sizes: list[int] | None) -> str:
@@ -144,15 +145,9 @@ def _check_cpu(request: Request, console: Console) -> None:
             fix="leave --precision out, or name a GPU with --target",
         )
     bundle = Bundle.open(request.bundle)
+    check_graphs(bundle, request.graphs)
     console.print("nothing to build: ONNX Runtime runs the bundle's graphs as they are")
-    for name in request.graphs or list(bundle.manifest.graphs):
-        if name not in bundle.manifest.graphs:
-            raise SlipstreamError(
-                f"{request.bundle} has no graph {name}",
-                expected=", ".join(bundle.manifest.graphs),
-                found=name,
-                fix="leave --graph out for all of them",
-            )
+    for name in cast(Sequence[GraphName], request.graphs) or list(bundle.manifest.graphs):
         began = time.perf_counter()
         engine = OnnxEngine(bundle.graph_path(name), threads=1)
         console.print(

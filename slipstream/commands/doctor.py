@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from slipstream.commands.screen import Screen
 from slipstream.doctor.files import Files
 from slipstream.doctor.findings import Finding, examine
 from slipstream.doctor.health import check_bundle
@@ -38,7 +39,7 @@ def run_doctor(bundle: Path | None, *, as_json: bool, quiet: bool) -> int:
         broken = check_bundle(bundle or slipstream.shipped_bundle())
         findings = [broken, *findings] if broken else findings
     faults = [finding for finding in findings if finding.level == "fault"]
-    console = Console(emoji=False)
+    console = Screen()
     if as_json:
         print(to_json(machine, findings))
     elif quiet:
@@ -68,13 +69,13 @@ def show(machine: Machine, findings: Sequence[Finding], console: Console) -> Non
     grid.add_column(style="dim", no_wrap=True)
     grid.add_column()
     for name, value in facts(machine).items():
-        grid.add_row(name, value)
+        grid.add_row(name, Text(value))  # a machine's words are no markup
     console.print(grid, highlight=False)
     console.print()
     _show_findings(findings, console)
     faults = sum(finding.level == "fault" for finding in findings)
     verdict = f"{faults} to mend before a bundle runs" if faults else "bundles run here"
-    console.print(f"[bold]{verdict}[/bold]", highlight=False)
+    console.print(verdict, style="bold", highlight=False)
 
 
 def facts(machine: Machine) -> dict[str, str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from rich.console import Console
 from rich.table import Table
 
 from drives.fetch import fetch
@@ -10,6 +9,7 @@ from drives.formats import FORMATS
 from drives.info import describe
 from drives.open import format_of, list_drives, open_drive
 from drives.windows import windows
+from slipstream.commands.screen import Screen
 
 
 def show_drives() -> None:
@@ -24,7 +24,7 @@ def show_drives() -> None:
         formats.add_column(heading)
     for each in FORMATS:
         formats.add_row(each.name, each.path, each.what)
-    Console(emoji=False).print(table, "", formats)
+    Screen().print(table, "", formats)
 
 
 def show_drive(path: str) -> None:
@@ -59,8 +59,8 @@ def show_drive(path: str) -> None:
         table.add_row(name, text)
     for warning in info.warnings:
         table.add_row("look at", warning, style="yellow")
-    Console(emoji=False).print(table)
+    Screen().print(table)
 
 
 def fetch_drive(name: str) -> None:
-    Console(emoji=False).print(str(fetch(name)), highlight=False, soft_wrap=True)
+    Screen().print(str(fetch(name)), highlight=False, soft_wrap=True)

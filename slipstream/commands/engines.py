@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
+from pydantic import BaseModel, ValidationError
 from rich import box
 from rich.console import Console
 from rich.table import Table
@@ -16,13 +16,33 @@ from export.engines.builder import capabilities_in
 from runtime.bundle import Bundle
 from runtime.engines.store import EngineStore, Sidecar, StoredEngine, graph_digest, sm_name
 from runtime.errors import EngineError
+from slipstream.commands.screen import Screen
 
 WIDTH = 100  # columns that the list needs
 
 
+class _Tensor(BaseModel):
+    name: str
+    dtype: str
+
+
+class _Layer(BaseModel):
+    name: str
+    type: str
+    inputs: list[_Tensor]
+    outputs: list[_Tensor]
+
+
+class _Layers(BaseModel):
+    """What a build recorded of its engine's layers."""
+
+    source: str = "none"
+    layers: list[_Layer] = []
+
+
 def list_engines(folder: Path | None) -> None:
     """Print the store's engines, newest first."""
-    console, store = Console(emoji=False, highlight=False), EngineStore(folder)
+    console, store = Screen(highlight=False), EngineStore(folder)
     entries = store.entries()
     if not entries:
         console.print(f"no engines in {store.folder}", soft_wrap=True)
@@ -33,10 +53,10 @@ def list_engines(folder: Path | None) -> None:
         table.add_column(heading, justify=justify, no_wrap=True)
     for entry in entries:
         table.add_row(*_row(entry))
-    Console(emoji=False, highlight=False, width=max(console.width, WIDTH)).print(table)
+    Screen(highlight=False, width=max(console.width, WIDTH)).print(table)
     for entry in entries:
         if entry.problem:
-            console.print(f"{entry.path.name} {entry.problem}", markup=False, soft_wrap=True)
+            console.print(f"{entry.path.name} {entry.problem}", soft_wrap=True)
     console.print(f"{store.folder}", soft_wrap=True)
 
 
@@ -49,26 +69,27 @@ def inspect_engine(name: str, folder: Path | None, layers: bool) -> None:
     Raises:
         EngineError: no such engine, several, or a file that can't be used.
     """
-    console = Console(emoji=False, highlight=False)
+    console = Screen(highlight=False)
     path = _locate(name, EngineStore(folder))
     store = EngineStore(path.parent)
     sidecar = store.check(path)
+    recorded = _recorded(path, store)
     _show_facts(path, sidecar, console)
     _show_tensors(sidecar, console)
-    recorded = json.loads(store.layers(path) or "{}")
-    found: list[dict[str, Any]] = recorded.get("layers", [])
-    source = recorded.get("source", "none")
-    kinds = ", ".join(f"{count} {kind}" for kind, count in _count(found, "type").most_common())
-    console.print(f"layers ({source}): {len(found)} ({kinds})", soft_wrap=True)
-    types = Counter(tensor["dtype"] for layer in found for tensor in layer["outputs"])
+    found = recorded.layers
+    kinds = Counter(layer.type for layer in found).most_common()
+    counted = ", ".join(f"{count} {kind}" for kind, count in kinds)
+    text = f"layers ({recorded.source}): {len(found)} ({counted})"
+    console.print(text, soft_wrap=True)
+    types = Counter(tensor.dtype for layer in found for tensor in layer.outputs)
     if types:
         shown = ", ".join(f"{count} {kind}" for kind, count in types.most_common())
         console.print(f"layers write: {shown}", soft_wrap=True)
     if layers:
         for layer in found:
-            ends = [_dtypes(layer["inputs"]), _dtypes(layer["outputs"])]
-            text = f"  {layer['name']} [{layer['type']}] {' -> '.join(ends)}"
-            console.print(text, markup=False, soft_wrap=True)
+            ends = [_dtypes(layer.inputs), _dtypes(layer.outputs)]
+            text = f"  {layer.name} [{layer.type}] {' -> '.join(ends)}"
+            console.print(text, soft_wrap=True)
 
 
 def prune_engines(
@@ -80,7 +101,7 @@ def prune_engines(
         bundle: engines that carry this bundle's name but are of other graphs go.
         old_versions: engines of other TensorRT versions than the installed ones go.
     """
-    console, store = Console(emoji=False, highlight=False), EngineStore(folder)
+    console, store = Screen(highlight=False), EngineStore(folder)
     current = Bundle.open(bundle) if bundle else None
     digests = (
         {graph_digest(entry) for entry in current.manifest.graphs.values()} if current else set()
@@ -99,7 +120,7 @@ def prune_engines(
 
     removed = store.prune(unwanted, dry_run=dry_run)
     for item in removed:
-        console.print(f"{item.path.name}: {item.reason}", markup=False, soft_wrap=True)
+        console.print(f"{item.path.name}: {item.reason}", soft_wrap=True)
     word = "would be removed" if dry_run else "removed"
     size = sum(item.size for item in removed) / 1e6
     console.print(f"{len(removed)} {word}, {size:.1f} MB, in {store.folder}", soft_wrap=True)
@@ -160,24 +181,27 @@ def _show_facts(path: Path, sidecar: Sidecar, console: Console) -> None:
         or "not known",
     }
     for label, value in facts.items():
-        console.print(f"{label}: {value}", markup=False, soft_wrap=True)
+        console.print(f"{label}: {value}", soft_wrap=True)
     for profile in sidecar.profiles:
-        console.print(f"profile: {profile.text}", markup=False, soft_wrap=True)
+        console.print(f"profile: {profile.text}", soft_wrap=True)
 
 
 def _show_tensors(sidecar: Sidecar, console: Console) -> None:
     for tensor in sidecar.tensors:
         shape = ", ".join(map(str, tensor.shape))
         text = f"{tensor.mode}: {tensor.name} {tensor.dtype} [{shape}]"
-        console.print(text, markup=False, soft_wrap=True)
+        console.print(text, soft_wrap=True)
 
 
-def _count(layers: list[dict[str, Any]], field: str) -> Counter[str]:
-    return Counter(str(layer[field]) for layer in layers)
+def _recorded(path: Path, store: EngineStore) -> _Layers:
+    try:
+        return _Layers.model_validate_json(store.layers(path) or "{}")
+    except ValidationError as error:
+        raise store.bad_layers(path, error.errors()[0]["msg"]) from error
 
 
-def _dtypes(tensors: list[dict[str, Any]]) -> str:
-    return ", ".join(f"{tensor['name']} {tensor['dtype']}" for tensor in tensors) or "-"
+def _dtypes(tensors: list[_Tensor]) -> str:
+    return ", ".join(f"{tensor.name} {tensor.dtype}" for tensor in tensors) or "-"
 
 
 def _installed_versions() -> dict[str, str]:

@@ -8,16 +8,16 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rich import box
-from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
-from drives.results import read_report
 from runtime.bundle import Bundle
 from runtime.errors import SlipstreamError
-from runtime.settings import DRAFTING
+from slipstream.commands.screen import Screen, banner
 from slipstream.estimate.bundle_shape import shape_of
 from slipstream.estimate.devices import check_precision, device_named
 from slipstream.estimate.frame import Frame, Work, break_even, estimate_frame, fits, most_rollouts
+from slipstream.estimate.measured import fastest_drafting
 from slipstream.estimate.named import model_named
 from slipstream.estimate.published import ROWS, WITHIN, slowdown_of_batches
 from slipstream.estimate.roofline import FORMULA, Roofline
@@ -131,16 +131,7 @@ def _acceptance(request: Request, model: ModelShape, bundle: Bundle | None) -> _
             raise _bad("--acceptance-length", f"1 to {block}, the block", request.acceptance_length)
         return _Acceptance(request.acceptance_length, block, "given")
     assert request.report is not None
-    report = read_report(request.report)
-    drafting = [found for found in report.decoders if found.settings.method in DRAFTING]
-    if not drafting:
-        raise SlipstreamError(
-            f"{request.report} compares no drafting decoder",
-            expected="a report with dflash, ddtree or spectr",
-            found=", ".join(found.name for found in report.decoders),
-            fix="slipstream run BUNDLE --drive DRIVE --decoder dflash -o DIR",
-        )
-    best = min(drafting, key=lambda found: found.latency_ms.mean.value or 0.0)
+    report, best = fastest_drafting(request.report)
     source = f"measured: {best.name}, {report.frames} frames of {report.drive.name}"
     if bundle and report.bundle.key != bundle.key:
         source += f", ANOTHER BUNDLE ({report.bundle.name} {report.bundle.key})"
@@ -196,13 +187,13 @@ def _evidence() -> str:
 def _show(
     facts: dict[str, str], frames: Sequence[Frame], roofline: Roofline, deadline_ms: float | None
 ) -> None:
-    console = Console(emoji=False)
-    console.print("[black on yellow] ESTIMATE [/] nothing was measured on this device")
+    console = Screen()
+    console.print(banner("ESTIMATE", "nothing was measured on this device"))
     grid = Table.grid(padding=(0, 2))
     grid.add_column(style="dim", no_wrap=True)
     grid.add_column()
     for name, value in facts.items():
-        grid.add_row(name, value)
+        grid.add_row(name, Text(value))  # a report's words are no markup
     console.print(grid, highlight=False)
     deadline = None if deadline_ms is None else deadline_ms / 1e3
     latency = _table("N", "prefill", "draft", "verify", "head", "frame, ms", "rounds", "")

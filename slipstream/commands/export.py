@@ -11,6 +11,8 @@ from rich.console import Console
 from export.bundle import export_bundle
 from runtime.bundle import MANIFEST, Limits, Manifest
 from runtime.errors import SlipstreamError
+from runtime.files import check_writable
+from slipstream.commands.screen import Screen
 
 
 def run_export(
@@ -32,7 +34,7 @@ def run_export(
     """
     checked = _limits(limits)
     _check_out(out)
-    console = Console(emoji=False)
+    console = Screen()
     with console.status("exporting, and checking parity" if parity else "exporting"):
         manifest = export_bundle(
             target,
@@ -61,9 +63,9 @@ def _show_record(manifest: Manifest, console: Console) -> None:
     options = {"trained on": "--data", "licences": "--licence"}
     for what, entries in record:
         if entries:
-            console.print(f"{what}: {'; '.join(entries)}", highlight=False, markup=False)
+            console.print(f"{what}: {'; '.join(entries)}", highlight=False)
         else:
-            console.print(f"[yellow]{what}: not recorded; say it with {options[what]}[/yellow]")
+            console.print(f"{what}: not recorded; say it with {options[what]}", style="yellow")
 
 
 def _limits(limits: tuple[int, int, int, int]) -> Limits:
@@ -84,6 +86,7 @@ def _limits(limits: tuple[int, int, int, int]) -> Limits:
 def _check_out(out: Path) -> None:
     """An earlier bundle is replaced; anything else is left alone."""
     if not out.exists() or (out / MANIFEST).is_file() or (out.is_dir() and not any(out.iterdir())):
+        check_writable(out, folder=True)
         return
     raise SlipstreamError(
         f"{out} is not replaced by a bundle",

@@ -10,6 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from runtime.proof.results import Check, Control, Proof
+from slipstream.commands.screen import banner
 
 _ASKED = {
     "greedy": "greedy = ar",
@@ -22,7 +23,7 @@ DISTRIBUTION = "distribution = the target's"
 def show_proof(proof: Proof, console: Console) -> None:
     """Print the table, every difference that was found, and one sentence."""
     if proof.drive.startswith("synthetic"):
-        console.print("[black on yellow] SYNTHETIC DRIVE [/] the proof is of tokens, not of roads")
+        console.print(banner("SYNTHETIC DRIVE", "the proof is of tokens, not of roads"))
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 2, 0, 0))
     for heading in ("decoder", "check", "verdict", "seen"):
         table.add_column(heading, no_wrap=heading != "seen")
@@ -78,7 +79,7 @@ def _show_differences(proof: Proof, console: Console) -> None:
             )
 
 
-def _sentence(proof: Proof) -> str:
+def _sentence(proof: Proof) -> Text:
     failed = sum(not check.passed for check in proof.checks)
     missed = sum(not control.caught for control in proof.controls)
     tests = (
@@ -87,17 +88,17 @@ def _sentence(proof: Proof) -> str:
         f"probability {proof.alpha:g}; {proof.seconds:.0f} s"
     )
     if failed:
-        verdict = f"[bold red]Not proven: {failed} checks failed.[/bold red]"
+        verdict, style = f"Not proven: {failed} checks failed.", "bold red"
     elif missed:
+        style = "bold red"
         verdict = (
-            f"[bold red]Not proven: {missed} planted faults were missed, so passing says little. "
-            "Raise --samples, or take other frames.[/bold red]"
+            f"Not proven: {missed} planted faults were missed, so passing says little. "
+            "Raise --samples, or take other frames."
         )
     else:
-        verdict = (
-            "[bold green]Proven: drafting changes nothing, and the checks can tell.[/bold green]"
-        )
-    return f"{verdict}\n[dim]{tests}[/dim]"
+        style = "bold green"
+        verdict = "Proven: drafting changes nothing, and the checks can tell."
+    return Text.assemble((verdict, style), "\n", (tests, "dim"))
 
 
 def _mark(text: str, good: bool) -> Text:

@@ -6,8 +6,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import cast
 
-from rich.console import Console
-
 from drives.open import open_drive
 from drives.report import check_output
 from drives.selection import Selection
@@ -16,6 +14,7 @@ from planners.plan import Aggregate
 from runtime.engines.backend import Backend
 from runtime.settings import DRAFTING, Accept, DecodeSettings, Method, Sampling
 from runtime.tune import check_threads as check_threads
+from slipstream.commands.screen import Screen
 
 SAMPLED = 0.5  # temperature of several rollouts; at 0 they would all be the same
 DEFAULT = ("ar", "ar-scaffold", "dflash")
@@ -51,7 +50,7 @@ def run_replay(request: Request) -> None:
         SlipstreamError: a bad option, drive, bundle or output folder, all found before an engine
             is loaded.
     """
-    console = Console(emoji=False)
+    console = Screen()
     named = [name.strip() for given in request.decoders for name in given.split(",")]
     check_threads(request.threads)
     Backend.parse(request.provider)

@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.text import Text
 
 from drives.drive import Drive
 from drives.replay import Replay, replay
@@ -50,7 +51,7 @@ def replay_and_report(
     )
     page = write_report(report, out)
     show_report(report, console)
-    console.print(f"\nreport: [bold]{page}[/bold]", highlight=False, soft_wrap=True)
+    console.print(Text.assemble("\nreport: ", (str(page), "bold")), soft_wrap=True)
     return report
 
 
@@ -79,7 +80,7 @@ def with_progress(
 ) -> Replay:
     """Replay under a progress bar."""
     columns = (
-        TextColumn("[progress.description]{task.description}"),
+        TextColumn("{task.description}", markup=False),
         BarColumn(),
         MofNCompleteColumn(),
         TimeRemainingColumn(),

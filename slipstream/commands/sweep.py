@@ -12,8 +12,6 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import cast
 
-from rich.console import Console
-
 from drives.bootstrap import RESAMPLES, SEGMENT_S
 from drives.drive import Drive
 from drives.machine import this_machine
@@ -30,9 +28,10 @@ from planners.plan import Aggregate
 from planners.planner import Planner
 from runtime.engines.backend import Backend
 from runtime.errors import SlipstreamError
-from runtime.files import write_atomic
+from runtime.files import check_writable, write_atomic
 from runtime.settings import RULES, Accept, DecodeSettings, Method, Sampling
 from slipstream.commands.run import SAMPLED, check_threads
+from slipstream.commands.screen import Screen
 from slipstream.commands.session import with_progress
 from slipstream.commands.sweep_table import show_sweep
 
@@ -70,7 +69,7 @@ def run_sweep(request: Request) -> None:
         SlipstreamError: a bad option, drive, bundle or output folder, or more rollouts than the
             bundle was made for.
     """
-    console = Console(emoji=False)
+    console = Screen()
     check_threads(request.threads)
     Backend.parse(request.provider)
     counts, heats = rollout_counts(request.rollouts), temperatures(request.temperature)
@@ -99,7 +98,7 @@ def run_sweep(request: Request) -> None:
     write_atomic(request.out / RESULT, sweep.model_dump_json(indent=1))
     show_sweep(sweep, console)
     for name in (PICTURE, RESULT):
-        console.print(f"[bold]{request.out / name}[/bold]", highlight=False, soft_wrap=True)
+        console.print(str(request.out / name), style="bold", highlight=False, soft_wrap=True)
 
 
 def rollout_counts(text: str | None) -> tuple[int, ...]:
@@ -107,7 +106,7 @@ def rollout_counts(text: str | None) -> tuple[int, ...]:
     if text is None:
         return ()
     parts = [part.strip() for part in text.split(",")]
-    if not all(part.isdecimal() and len(part) < 6 for part in parts):
+    if not (text.isascii() and all(part.isdecimal() and len(part) < 6 for part in parts)):
         raise _bad("--rollouts", "whole numbers joined with commas, such as 1,2,4,8", text)
     counts = tuple(sorted({int(part) for part in parts}))
     if not 1 <= counts[0] <= counts[-1] <= MOST:
@@ -254,6 +253,8 @@ def _check_out(out: Path) -> None:
             found="a file",
             fix="name another folder with -o",
         )
+    for name in (RESULT, PICTURE):
+        check_writable(out / name)
 
 
 def _bad(argument: str, expected: str, found: str, fix: str = "") -> SlipstreamError:

@@ -11,6 +11,7 @@ from rich.table import Table
 
 from drives.results import Figure
 from drives.scaling_results import Point, Scaling
+from slipstream.commands.screen import banner
 
 WIDE = 110  # columns of a terminal that shows everything
 
@@ -18,12 +19,10 @@ WIDE = 110  # columns of a terminal that shows everything
 def show_sweep(sweep: Scaling, console: Console) -> None:
     """Print greedy and the baseline, then every point, then the verdicts."""
     if any(drive.synthetic for drive in sweep.drives):
-        console.print("[black on yellow] SYNTHETIC DRIVE [/] errors say nothing about real roads")
+        console.print(banner("SYNTHETIC DRIVE", "errors say nothing about real roads"))
     if trained := sum(training.frames for training in sweep.training.values()):
-        console.print(
-            f"[black on yellow] TRAINING DATA [/] the bundle was trained on {trained} of these "
-            f"{sweep.frames} frames"
-        )
+        seen = f"the bundle was trained on {trained} of these {sweep.frames} frames"
+        console.print(banner("TRAINING DATA", seen))
     table = Table(
         title=f"Rollouts, rule {sweep.rule}: errors in m against the log",
         title_justify="left",
@@ -52,8 +51,9 @@ def show_sweep(sweep: Scaling, console: Console) -> None:
     frames += f", {sweep.rated_frames} of them rated" if rated else ""
     segments = f"{sweep.intervals.segments} segments of {sweep.intervals.segment_s:g} s"
     console.print(
-        f"[dim]{frames}; 95 % intervals from {segments}; minADE is an oracle, no plan has it; "
-        "cost: median of latency / greedy latency[/dim]"
+        f"{frames}; 95 % intervals from {segments}; minADE is an oracle, no plan has it; "
+        "cost: median of latency / greedy latency",
+        style="dim",
     )
     for sentence in verdicts(sweep):
         console.print(f"• {sentence}", highlight=False)

@@ -12,6 +12,7 @@ from rich.text import Text
 from drives import table as tables
 from drives.results import Report
 from drives.verdicts import training_frames, verdicts
+from slipstream.commands.screen import banner
 
 WIDE = 150  # columns of a terminal that shows everything
 _MARKS = {"better": "green", "worse": "red", "": ""}
@@ -20,18 +21,16 @@ _MARKS = {"better": "green", "worse": "red", "": ""}
 def show_report(report: Report, console: Console) -> None:
     """Print the comparison tables, then what they say."""
     if report.drive.synthetic:
-        console.print("[black on yellow] SYNTHETIC DRIVE [/] errors say nothing about real roads")
+        console.print(banner("SYNTHETIC DRIVE", "errors say nothing about real roads"))
     if trained := training_frames(report):
-        console.print(
-            f"[black on yellow] TRAINING DATA [/] the bundle was trained on {trained} of these "
-            f"{report.frames} frames"
-        )
+        seen = f"the bundle was trained on {trained} of these {report.frames} frames"
+        console.print(banner("TRAINING DATA", seen))
     console.print(_rich(tables.speed_table(report), console.width >= WIDE))
     console.print(_rich(tables.accuracy_table(report), console.width >= WIDE))
     frames = "1 frame" if report.frames == 1 else f"{report.frames} frames"
     intervals = any(decoder.latency_ms.mean.low is not None for decoder in report.decoders)
     note = "; below a figure: its 95 % interval" if intervals else ""
-    console.print(f"[dim]{frames} of {report.drive.name}{note}[/dim]")
+    console.print(f"{frames} of {report.drive.name}{note}", style="dim")
     for sentence in verdicts(report):
         console.print(f"• {sentence}", highlight=False)
 

@@ -21,6 +21,7 @@ from rich.progress import (
     TimeElapsedColumn,
     TimeRemainingColumn,
 )
+from rich.text import Text
 
 from drives.drive import Drive
 from drives.fetch import is_cached
@@ -32,13 +33,14 @@ from planners.planner import Planner
 from planners.prompt import prompt_text
 from runtime.engines.backend import Backend
 from runtime.errors import SlipstreamError
-from runtime.files import write_atomic
+from runtime.files import check_writable, write_atomic
 from runtime.proof.cases import Case
 from runtime.proof.results import PROOF, Check, Control, Proof
 from runtime.proof.suite import ALPHA, Options, Suite
 from runtime.settings import DRAFTING, Method
 from slipstream.commands.proof_table import show_proof
 from slipstream.commands.run import check_threads
+from slipstream.commands.screen import Screen
 
 DRIVE = "kitti-00"
 LEAST_SAMPLES = 64
@@ -69,7 +71,7 @@ def run_verify(request: Request) -> int:
     Raises:
         SlipstreamError: a bad option, drive, bundle or output folder, or a bundle without drafter.
     """
-    console = Console(emoji=False)
+    console = Screen()
     check_threads(request.threads)
     Backend.parse(request.provider)
     options = _options(request)
@@ -93,7 +95,8 @@ def run_verify(request: Request) -> int:
     proof = _prove(planner, drive, chosen, options, request, console)
     write_atomic(request.out / PROOF, proof.model_dump_json(indent=1))
     show_proof(proof, console)
-    console.print(f"\nproof: [bold]{request.out / PROOF}[/bold]", highlight=False, soft_wrap=True)
+    path = Text.assemble("\nproof: ", (str(request.out / PROOF), "bold"))
+    console.print(path, soft_wrap=True)
     return 0 if proof.passed else 1
 
 
@@ -126,7 +129,7 @@ def _prove(
         TimeElapsedColumn(),
         TextColumn("left"),
         TimeRemainingColumn(),
-        TextColumn("{task.description}"),
+        TextColumn("{task.description}", markup=False),
     )
     with Progress(
         *columns, console=console, transient=True, speed_estimate_period=float("inf")
@@ -149,7 +152,7 @@ def _prove(
             if step == 0:  # the first method's frames are done
                 spent = time.perf_counter() - started
                 left = spent * (sum(efforts) / efforts[0] - 1.0)
-                console.print(f"[dim]{len(efforts)} steps, about {_duration(left)} to go[/dim]")
+                console.print(f"{len(efforts)} steps, about {_duration(left)} to go", style="dim")
             if isinstance(found, Control):
                 controls.append(found)
             else:
@@ -206,6 +209,7 @@ def _check_out(out: Path) -> None:
             found="a file",
             fix="name another folder with -o",
         )
+    check_writable(out / PROOF)
 
 
 def _bad(argument: str, expected: str, found: str) -> SlipstreamError:

@@ -9,6 +9,11 @@ from pathlib import Path
 MOST = 64 << 20  # bytes read of one file; dpkg's status is the largest, a few MB
 
 
+def whole(text: str | None) -> int | None:
+    """A number of up to 18 plain digits; None for anything else."""
+    return int(text) if text and re.fullmatch(r"[0-9]{1,18}", text) else None
+
+
 class Files:
     """The files of a machine. Nothing here raises: what can't be read is None."""
 
@@ -22,7 +27,10 @@ class Files:
     def text(self, path: str) -> str | None:
         """A file's text without NUL bytes (the device tree ends strings with them)."""
         try:
-            with (self.root / path.lstrip("/")).open("rb") as file:
+            place = self.root / path.lstrip("/")
+            if not place.is_file():  # a pipe would never end
+                return None
+            with place.open("rb") as file:
                 raw = file.read(MOST)
         except (OSError, ValueError):
             return None
@@ -34,8 +42,7 @@ class Files:
         return found.group(1).strip() if found else None
 
     def number(self, path: str) -> int | None:
-        text = self.text(path)
-        return int(text) if text and re.fullmatch(r"\d{1,18}", text) else None
+        return whole(self.text(path))
 
     def json(self, path: str, *keys: str) -> str | None:
         """A string at nested keys of a JSON file."""
@@ -51,7 +58,7 @@ class Files:
         """Paths that match, as seen from the root, in order."""
         try:
             found = sorted(self.root.glob(pattern.lstrip("/")))
-        except OSError:
+        except (OSError, ValueError, RuntimeError):  # a loop of links is a RuntimeError
             return []
         return ["/" + str(path.relative_to(self.root)) for path in found]
 

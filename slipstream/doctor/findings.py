@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
+from slipstream.doctor.files import whole
 from slipstream.doctor.jetson import Jetson
 from slipstream.doctor.machine import Machine
 
@@ -197,7 +198,7 @@ def _reinstall(machine: Machine, module: str) -> str:
 
 
 def _numbers(version: str) -> tuple[int, ...]:
-    return tuple(int(part) for part in re.findall(r"\d+", version)[:2])
+    return tuple(whole(part) or 0 for part in re.findall(r"\d+", version)[:2])
 
 
 def _dotted(version: tuple[int, ...]) -> str:

@@ -10,7 +10,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from slipstream.doctor.files import Files
+from slipstream.doctor.files import Files, whole
 
 # SoC in the device tree -> compute capability of its GPU
 CAPABILITY = {"tegra194": "7.2", "tegra234": "8.7", "tegra264": "11.0"}
@@ -84,7 +84,7 @@ def probe_jetson(files: Files, packages: Mapping[str, str]) -> Jetson | None:
     if l4t is None and soc is None and "jetson" not in (model or "").lower():
         return None
     modes = _modes(files)
-    active = files.match("/var/lib/nvpmodel/status", r"pmode:\s*(\d+)")
+    active = whole(files.match("/var/lib/nvpmodel/status", r"pmode:\s*(\d+)"))
     jetpack, major = _jetpack(l4t, packages)
     return Jetson(
         model=model.splitlines()[0] if model else None,
@@ -92,7 +92,7 @@ def probe_jetson(files: Files, packages: Mapping[str, str]) -> Jetson | None:
         l4t=l4t,
         jetpack=jetpack,
         jetpack_major=major,
-        mode=modes.get(int(active)) if active else None,
+        mode=None if active is None else modes.get(active),
         fastest_mode=max(modes.values(), key=lambda mode: mode.rank, default=None),
         clocks_pinned=_pinned(files),
     )
@@ -108,10 +108,10 @@ def _l4t(files: Files) -> str | None:
 
 
 def _jetpack(l4t: str | None, packages: Mapping[str, str]) -> tuple[str | None, int | None]:
-    installed = re.match(r"[\d.]+", packages.get("nvidia-jetpack", ""))
-    if installed:
-        version = installed.group().strip(".")
-        return version, int(version.split(".")[0])
+    installed = re.match(r"([0-9]+)[0-9.]*", packages.get("nvidia-jetpack", ""))
+    major = whole(installed.group(1)) if installed else None
+    if installed and major is not None:
+        return installed.group().strip("."), major
     if l4t is None:
         return None, None
     major = JETPACK_MAJOR.get(l4t.split(".")[0])
@@ -122,7 +122,8 @@ def _modes(files: Files) -> dict[int, PowerMode]:
     """Modes declared as `< POWER_MODEL ID=2 NAME=MAXN_SUPER >`; comment lines start with #."""
     text = files.text("/etc/nvpmodel.conf") or ""
     found = re.findall(r"^<\s*POWER_MODEL\s+ID=(\d+)\s+NAME=([^\s>]+)", text, re.MULTILINE)
-    return {int(number): PowerMode(int(number), name) for number, name in found}
+    numbered = ((whole(number), name) for number, name in found)
+    return {number: PowerMode(number, name) for number, name in numbered if number is not None}
 
 
 def _pinned(files: Files) -> bool | None:

@@ -8,7 +8,7 @@ import shutil
 import subprocess
 from dataclasses import dataclass
 
-from slipstream.doctor.files import Files
+from slipstream.doctor.files import Files, whole
 from slipstream.doctor.jetson import Jetson, probe_jetson
 from slipstream.doctor.python import Interpreter
 
@@ -76,8 +76,8 @@ def _cores(files: Files) -> int:
 
 
 def _kib(files: Files, name: str) -> int | None:
-    found = files.match("/proc/meminfo", rf"^{name}:\s+(\d+) kB")
-    return int(found) * 1024 if found else None
+    found = whole(files.match("/proc/meminfo", rf"^{name}:\s+(\d+) kB"))
+    return None if found is None else found * 1024
 
 
 def _gpu(files: Files, jetson: Jetson | None) -> Gpu | None:
@@ -92,7 +92,8 @@ def _gpu(files: Files, jetson: Jetson | None) -> Gpu | None:
         done = subprocess.run(
             [tool, query, "--format=csv,noheader,nounits"],
             capture_output=True,
-            text=True,
+            encoding="utf-8",
+            errors="replace",
             timeout=1.0,
             check=True,
         )
@@ -101,8 +102,8 @@ def _gpu(files: Files, jetson: Jetson | None) -> Gpu | None:
     cells = [cell.strip() for cell in (done.stdout.splitlines() or [""])[0].split(",")]
     if len(cells) != 4:
         return None
-    memory = int(cells[2]) << 20 if cells[2].isdigit() else None
-    return Gpu(cells[0], cells[1], memory, cells[3])
+    memory = whole(cells[2])
+    return Gpu(cells[0], cells[1], None if memory is None else memory << 20, cells[3])
 
 
 def _cuda(files: Files) -> str | None:

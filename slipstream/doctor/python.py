@@ -7,7 +7,7 @@ import importlib.util
 import platform
 import sys
 from dataclasses import dataclass, field
-from importlib.metadata import PackageNotFoundError, version
+from importlib.metadata import version
 
 PACKAGES = (
     "slipstream",
@@ -82,5 +82,5 @@ def _sees_system_packages() -> bool:
 def _version(package: str) -> str | None:
     try:
         return version(package)
-    except PackageNotFoundError:
+    except Exception:  # absent, or half its metadata is
         return None

@@ -89,3 +89,39 @@ def test_arrays_that_are_not_whole_numbers_are_refused(kind: str, tmp_path: Path
             file.write(whole[:-100])
     with pytest.raises(SlipstreamError, match="frame_velocities can't be read"):
         read_comma2k19(tmp_path)
+
+
+@pytest.mark.parametrize("value", [1e300, -1e308, 1e160, np.inf])
+@pytest.mark.parametrize(
+    "name", ["frame_times", "frame_positions", "frame_velocities", "frame_orientations", "value"]
+)
+@pytest.mark.parametrize("rows", [slice(None), slice(-1, None), slice(13, 60)])
+def test_numbers_that_overflow_are_refused_without_a_warning(
+    name: str, value: float, rows: slice, tmp_path: Path
+) -> None:
+    (path,) = _segment(tmp_path).rglob(name)
+    numbers = np.load(path)
+    numbers[rows] = value
+    if name == "frame_times":
+        numbers[0] = -value
+    with path.open("wb") as file:
+        np.save(file, numbers)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        with pytest.raises(SlipstreamError, match=rf"{name}( row \d+)? (is not|has)"):
+            read_comma2k19(tmp_path, speed_from="can")
+
+
+@pytest.mark.parametrize("kind", ["complex", "wide"])
+def test_arrays_of_other_numbers_give_no_warning(kind: str, tmp_path: Path) -> None:
+    path = _segment(tmp_path) / "global_pose" / "frame_velocities"
+    numbers = np.load(path)
+    wide = numbers.astype(np.longdouble) * np.longdouble("1e1000")
+    if kind == "wide" and not np.isfinite(wide).all():
+        pytest.skip("long double is no wider than double on this machine")
+    with path.open("wb") as file:
+        np.save(file, wide if kind == "wide" else numbers.astype(complex))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        with pytest.raises(SlipstreamError, match="frame_velocities"):
+            read_comma2k19(tmp_path)

@@ -151,7 +151,7 @@ def test_a_library_that_is_missing_is_named(tmp_path, monkeypatch, module, name)
     monkeypatch.setitem(sys.modules, module, None)
     with pytest.raises(SlipstreamError, match=module.partition(".")[0]) as caught:
         open_drive(path)
-    assert caught.value.fix == "pip install 'slipstream[drives]'"
+    assert caught.value.fix == "pip install '.[drives]' in slipstream's folder"
 
 
 def _line(**changes):

@@ -21,7 +21,9 @@ def test_synthetic_by_name():
     np.testing.assert_array_equal(open_drive("synthetic:3").positions, synthetic_drive(3).positions)
 
 
-@pytest.mark.parametrize("name", ["synthetic:", "synthetic:x", "synthetic:-1", "synthetic:1.5"])
+@pytest.mark.parametrize(
+    "name", ["synthetic:", "synthetic:x", "synthetic:-1", "synthetic:1.5", "synthetic:\uff11"]
+)
 def test_a_seed_is_a_whole_number(name):
     if name == "synthetic:":
         assert open_drive(name).name == "synthetic-0"
@@ -45,6 +47,17 @@ def test_what_is_not_a_drive(tmp_path):
     (tmp_path / "notes.txt").write_text("hello\nworld\n")
     with pytest.raises(SlipstreamError, match=r"notes\.txt row 1"):
         open_drive(tmp_path / "notes.txt")
+
+
+@pytest.mark.parametrize("there", ["a.tfrecord-00000-of-00001", "scene.json"])
+@pytest.mark.parametrize("missing", ["typo.csv", "typo.parquet", "qlog.zst"])
+def test_a_missing_file_is_no_clip_or_scene_of_its_folder(there, missing, tmp_path):
+    (tmp_path / there).write_text("[]")
+    with pytest.raises(SlipstreamError, match="no such file") as caught:
+        open_drive(tmp_path / missing)
+    assert caught.value.what == f"{tmp_path / missing} is not a drive"
+    with pytest.raises(SlipstreamError, match=r"tfrecord|no scene-01 in"):
+        open_drive(tmp_path / "scene-01")
 
 
 def test_the_list(monkeypatch, tmp_path):

@@ -289,7 +289,9 @@ def test_targets_by_name_and_by_number(target: str, capability: str) -> None:
     assert parse_target(target) == capability
 
 
-@pytest.mark.parametrize("target", ["", "sm", "rtx4090", "86", "sm8.6"])
+@pytest.mark.parametrize(
+    "target", ["", "sm", "rtx4090", "86", "sm8.6", "sm\uff11\uff12", "\uff18.6"]
+)
 def test_other_targets_are_refused(target: str) -> None:
     with pytest.raises(SlipstreamError, match="is unknown"):
         parse_target(target)

@@ -276,3 +276,16 @@ def test_a_prompt_that_does_not_fit(graphs) -> None:
     for prompt in ([1], [1] * 62):
         with pytest.raises(SlipstreamError, match="don't fit"):
             decoder.decode(np.asarray(prompt), scaffold_of("1?|?"), DecodeSettings(), "tail")
+
+
+@pytest.mark.parametrize("method", ["dflash", "ddtree", "spectr"])
+def test_a_prompt_that_no_branch_could_hold_is_shared(tmp_path, method) -> None:
+    """Forked at the very start: the drafter's rows of the prompt go to its trunk."""
+    decoder = Decoder(tabular_graphs(tmp_path, trunk=64, branch=24), None)
+    prompt = np.random.default_rng(0).integers(0, 5, 40)
+    settings = DecodeSettings(method, rollouts=3, nodes=6, paths=2, sampling=Sampling(1.0))
+    decoded = decoder.decode(prompt, scaffold_of("?|?1??2"), settings, "head")
+    assert decoded.tokens.shape == (3, 6)
+    assert decoder.draft_cache is not None
+    assert decoder.draft_cache.trunk.used >= 38
+    assert decoder.draft_cache.branches.used <= 6

@@ -176,3 +176,19 @@ def test_the_shipped_record_tells_trained_from_held_out() -> None:
         found = training_of(drive, windows, data)
         assert found is not None
         assert (found.match, found.frames) == ("recording", flagged)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        ((None,), "bundle is not a path"),
+        ((b"x",), "bundle is not a path"),
+        ((slipstream.shipped_bundle(), 1.5), "threads is out of range"),
+        ((slipstream.shipped_bundle(), True), "threads is out of range"),
+        ((slipstream.shipped_bundle(), "2"), "threads is out of range"),
+        ((slipstream.shipped_bundle(), 1, None), "provider is unknown"),
+    ],
+)
+def test_load_names_an_argument_of_another_type(arguments: tuple[Any, ...], says: str) -> None:
+    with pytest.raises(slipstream.SlipstreamError, match=says):
+        slipstream.load(*arguments)

@@ -64,7 +64,7 @@ def test_lists_are_sorted_and_said_once() -> None:
     assert rollout_counts("8, 1,2,8") == (1, 2, 8)
     assert rollout_counts(None) == ()
     assert temperatures("1,0.3") == (0.3, 1.0)
-    for text in ("", "1,", "0", "-1", "1.5", "a", "2048", "9999999"):
+    for text in ("", "1,", "0", "-1", "1.5", "a", "2048", "9999999", "\uff11", "1,\u0662"):
         with pytest.raises(SlipstreamError, match="--rollouts"):
             rollout_counts(text)
     for text in ("", "0", "-1", "nan", "inf", "x"):

@@ -1,0 +1,78 @@
+"""Whether one output's decoding fits a bundle, said before the first pass."""
+
+from __future__ import annotations
+
+from runtime.bundle import Manifest
+from runtime.errors import SlipstreamError
+from runtime.script import Script
+from runtime.settings import DRAFTING, DecodeSettings
+
+
+def check_fits(manifest: Manifest, script: Script, fork: int, settings: DecodeSettings) -> None:
+    """Refuse what the bundle has not, or has no room for.
+
+    Args:
+        fork: position at which rollouts part.
+
+    Raises:
+        SlipstreamError: names the setting.
+    """
+    limits, draft = manifest.limits, manifest.draft
+    if settings.method in DRAFTING and draft is None:
+        raise SlipstreamError(
+            "the bundle has no drafter",
+            expected="a decoder that needs none: ar or ar-scaffold",
+            found=f"decoder {settings.method}",
+            fix="slipstream export TARGET --draft DRAFTER -o BUNDLE",
+        )
+    if settings.block and draft and settings.block > draft.block:
+        raise SlipstreamError(
+            "block is wider than the drafter's",
+            expected=f"at most {draft.block}",
+            found=str(settings.block),
+            fix=f"--block {draft.block}",
+        )
+    if settings.rollouts > limits.rollouts:
+        raise SlipstreamError(
+            "more rollouts than the bundle was made for",
+            expected=f"at most {limits.rollouts} (the bundle's limits.rollouts)",
+            found=str(settings.rollouts),
+            fix=f"--rollouts {limits.rollouts}",
+        )
+    if script.prompt < 2 or len(script) > limits.max_position:
+        raise SlipstreamError(
+            "prompt and output don't fit the bundle",
+            expected=f"a prompt of at least 2 tokens, {limits.max_position} positions in all",
+            found=f"a prompt of {script.prompt}, {len(script)} positions in all",
+            fix="shorten the prompt, or export with a larger --max-position",
+        )
+    _check_tree(manifest, script, fork, settings)
+
+
+def _check_tree(manifest: Manifest, script: Script, fork: int, settings: DecodeSettings) -> None:
+    """A tree's rows must fit beside every row that is held when it is verified."""
+    width = settings.block or (manifest.draft.block if manifest.draft else 1)
+    if settings.method == "ddtree" and settings.nodes:
+        name, asked, most = "nodes", settings.nodes, _room(manifest, script, fork, settings) - 1
+    elif settings.method == "spectr":
+        name, asked = "paths", settings.paths
+        most = (_room(manifest, script, fork, settings) - 1) // (width - 1)
+    else:
+        return
+    if asked > most:
+        raise SlipstreamError(
+            f"{name} is more than the cache has room for",
+            expected=f"at most {most} for this prompt (the bundle's limits.trunk and .branch)",
+            found=str(asked),
+            fix=f"--{name} {most}"
+            if most > 0
+            else "export the bundle with a larger --trunk and --branch",
+        )
+
+
+def _room(manifest: Manifest, script: Script, fork: int, settings: DecodeSettings) -> int:
+    """Rows that are free in each part of the cache at the end of an output."""
+    limits = manifest.limits
+    if settings.rollouts == 1:
+        return limits.trunk - len(script)
+    return min(limits.trunk - fork, limits.branch - (len(script) - fork))

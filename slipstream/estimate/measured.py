@@ -1,0 +1,59 @@
+"""The fastest drafting decoder of a report, if its figures are ones that a replay can give."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+from drives.results import Decoder, Report, read_report
+from runtime.errors import SlipstreamError
+from runtime.settings import DRAFTING
+
+WIDEST = 1 << 20  # of a block, as for --block
+_RUN = "slipstream run BUNDLE --drive DRIVE --decoder dflash -o DIR"
+
+
+def fastest_drafting(path: Path) -> tuple[Report, Decoder]:
+    """A report and its drafting decoder with the lowest mean latency.
+
+    Raises:
+        SlipstreamError: no report, no drafting decoder in it, or a figure that no replay gives.
+    """
+    report = read_report(path)
+    if report.frames < 1:
+        raise _impossible(path, "frames", "at least 1", report.frames)
+    timed: list[tuple[float, Decoder]] = []
+    for i, found in enumerate(report.decoders):
+        if found.settings.method in DRAFTING:
+            timed.append((_checked(path, f"decoders.{i}", found, report.output_tokens), found))
+    if not timed:
+        raise SlipstreamError(
+            f"{path} compares no drafting decoder",
+            expected="a report with dflash, ddtree or spectr",
+            found=", ".join(found.name for found in report.decoders),
+            fix=_RUN,
+        )
+    return report, min(timed, key=lambda pair: pair[0])[1]
+
+
+def _checked(path: Path, where: str, found: Decoder, most: int) -> float:
+    """Its mean latency in ms."""
+    block, length = found.settings.block, found.acceptance_length
+    if block is not None and not 2 <= block <= WIDEST:
+        raise _impossible(path, f"{where}.settings.block", f"2 to {WIDEST}, or null", block)
+    if not 1.0 <= length <= most:
+        expected = f"1 to {most}, the output's tokens"
+        raise _impossible(path, f"{where}.acceptance_length", expected, length)
+    mean = found.latency_ms.mean.value
+    if mean is None or not 0.0 < mean < math.inf:
+        raise _impossible(path, f"{where}.latency_ms.mean.value", "ms above 0", mean)
+    return mean
+
+
+def _impossible(path: Path, where: str, expected: str, found: float | None) -> SlipstreamError:
+    return SlipstreamError(
+        f"{path}: {where} is out of range",
+        expected=expected,
+        found="null" if found is None else str(found)[:40],
+        fix=_RUN,
+    )
