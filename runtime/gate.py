@@ -92,6 +92,9 @@ class Trial:
         drafting = self.arms[:-1]
         if turn < LEARNING * len(drafting):
             return drafting[turn // LEARNING]
+        for arm in drafting:
+            if arm not in self.seconds:  # every frame of its turns failed
+                return arm
         best = min(self.seconds, key=lambda arm: self.seconds[arm])
         if "plain" not in self.seconds and self.seconds[best] >= expected_plain / MARGIN:
             return "plain"

@@ -57,7 +57,7 @@ class Proposer:
             return marginals.block
         if sampling.temperature > 0:
             return self._drawn(marginals, rollouts, sampling)
-        return self._greedy(marginals, rollouts, sampling)
+        return self._followed(marginals, rollouts, sampling, None)
 
     def _width(self, rollouts: Rollouts, until: int, sampling: Sampling) -> Width:
         if self.drafter is None or self.arm == "plain":
@@ -73,11 +73,6 @@ class Proposer:
     @property
     def _best_first(self) -> bool:
         return self.settings.method == "ddtree" and self.arm == "tree"
-
-    def _greedy(self, marginals: Marginals, rollouts: Rollouts, sampling: Sampling) -> Block:
-        if self._best_first:
-            return self._best_tree(marginals, rollouts, sampling)
-        return chain(marginals, sampling, None, want_q=False)
 
     def _drawn(self, marginals: Marginals, rollouts: Rollouts, sampling: Sampling) -> Block:
         numbers = self.draws.of_round(rollouts.ids, rollouts.start)
@@ -104,7 +99,7 @@ class Proposer:
     def _followed(
         self, marginals: Marginals, rollouts: Rollouts, sampling: Sampling, u: Floats | None
     ) -> Block:
-        """For rules by which the target's own draws decide; u [N, W] are its numbers, if used."""
+        """Where the target's own choices decide; u [N, W] are its numbers, if used."""
         if self._best_first:
             return self._best_tree(marginals, rollouts, sampling, u)
         return chain(marginals, sampling, u, want_q=False)

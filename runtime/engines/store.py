@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import hashlib
 import os
-import stat
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -380,13 +380,10 @@ def _delete(path: Path) -> None:
     Raises:
         SlipstreamError: it can't be removed.
     """
+    remove = Path.rmdir if path.is_dir() and not path.is_symlink() else Path.unlink
     try:
-        if stat.S_ISDIR(path.lstat().st_mode):
-            path.rmdir()
-        else:
-            path.unlink()
-    except (FileNotFoundError, NotADirectoryError):
-        pass  # nothing there; a folder that is a file is told when it is written to
+        with suppress(FileNotFoundError, NotADirectoryError):  # told when it is written to
+            remove(path)
     except OSError as error:
         raise unwritable(path, error, _OPTION) from error
 

@@ -314,3 +314,10 @@ def test_one_busy_moment_does_not_decide() -> None:
     run_of(trial, 20, chain=1.0, plain=1.5)
     trial.add("chain", seconds=100.0)
     assert trial.next(expected_plain=1.5) == "chain"
+
+
+def test_frames_that_fail_leave_nothing_to_choose_by() -> None:
+    """A trial whose turns all ended in an error has no time, and goes on trying."""
+    for ways in (CHAIN, TREE):
+        trial = Trial(ways)
+        assert {trial.next(expected_plain=1.0) for _ in range(3 * LEARNING)} <= set(ways[:-1])
