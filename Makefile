@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 TORCH ?= torch==2.13.0
 OUT ?= out
 
-.PHONY: demo test lint bench gpu-check train-tiny proofs clean
+.PHONY: demo test lint bench bench-workers bench-readers gpu-check train-tiny proofs clean
 
 $(VENV)/.created:
 	$(PYTHON) -m venv $(VENV)
@@ -18,7 +18,7 @@ $(VENV)/.cpu: $(VENV)/.created pyproject.toml
 
 $(VENV)/.dev: $(VENV)/.cpu
 	$(BIN)/pip install --quiet '$(TORCH)'
-	$(BIN)/pip install --quiet --editable '.[cpu,rtx,train,drives,dev]'
+	$(BIN)/pip install --quiet --editable '.[cpu,rtx,train,drives,scale,dev]'
 	@touch $@
 
 demo: $(VENV)/.cpu
@@ -31,7 +31,7 @@ lint: $(VENV)/.dev
 	$(BIN)/lint-imports
 
 test: lint
-	$(BIN)/pytest -m 'not slow' -n 2 --dist loadfile
+	$(BIN)/pytest -m 'not slow' -n 2 --dist loadfile --no-loadscope-reorder
 
 proofs: $(VENV)/.dev
 	$(BIN)/pytest -m slow
@@ -39,6 +39,12 @@ proofs: $(VENV)/.dev
 bench: $(VENV)/.cpu
 	$(BIN)/python -m benchmarks.frame --out $(OUT)/bench $(BENCH)
 	$(BIN)/python -m benchmarks.rules --out $(OUT)/bench $(BENCH)
+
+bench-workers: $(VENV)/.cpu
+	$(BIN)/python -m benchmarks.workers --out $(OUT)/bench
+
+bench-readers: $(VENV)/.dev
+	$(BIN)/python -m benchmarks.readers --out $(OUT)/bench
 
 # on a machine with a GPU; exit code 3 where nothing could run
 gpu-check: $(VENV)/.cpu

@@ -190,8 +190,7 @@ def sweep(planner: Planner, frames: list[Window]) -> dict[str, Any]:
 def _trunk_and_branches(planner: Planner, n: int) -> int:
     """Bytes of one trunk and n branches, target and drafter."""
     manifest = planner.bundle.manifest
-    networks = [manifest.target, *([manifest.draft] if manifest.draft else [])]
-    row = sum(2 * 4 * each.layers * each.kv_heads * each.head_dim for each in networks)
+    row = sum(2 * 4 * each.layers * each.kv_heads * each.head_dim for each in manifest.networks)
     branches = n * manifest.limits.branch if n > 1 else 1  # without a fork, one masked row
     return row * (manifest.limits.trunk + branches)
 

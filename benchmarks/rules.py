@@ -31,10 +31,11 @@ from drives.windows import Window
 from planners.plan import Plan
 from planners.planner import Planner
 from runtime.accept import TREE_RULES
-from runtime.drafter import Marginals
+from runtime.best_tree import best_nodes, best_tree
+from runtime.marginals import Marginals
 from runtime.propose import Block
 from runtime.settings import RULES, DecodeSettings, Sampling
-from runtime.shapes import best_nodes, best_tree, drawn_nodes, sampled_tree
+from runtime.shapes import drawn_nodes, sampled_tree
 from runtime.verify_tree import Verdict, k_seq_rho
 
 Floats = NDArray[np.float64]

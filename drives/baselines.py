@@ -30,6 +30,8 @@ BASELINES: dict[str, Motion] = {
     "still": Motion("stand still", False, False, False),
 }
 
+STANDING = 0.2  # m/s; a slower vehicle counts as standing: its sign is noise
+
 _TIMES: Floats = np.arange(1, FUTURE_STATES + 1) / RATE_HZ
 # Gauss-Legendre on [0, 1]: with 16 nodes the integrals below are exact to 1e-12 m up to 1 rad/s.
 _ROOTS, _GAUSS = np.polynomial.legendre.leggauss(16)
@@ -56,7 +58,8 @@ def baseline(name: str, observations: Sequence[Observation]) -> Floats:
 def roll_out(speed: Floats, accel: Floats, yaw_rate: Floats) -> Floats:
     """Constant turn rate and acceleration (Schubert et al. 2008, section III), stopping at rest.
 
-    The speed never changes sign: a braking vehicle stops and stays, one at rest does not reverse.
+    No vehicle changes its direction of travel: a braking one stops and stays. Below STANDING it
+    stands, and may start forward, never backward.
 
     Args:
         speed, accel, yaw_rate: [W] m/s, m/s², rad/s (left positive).
@@ -65,12 +68,12 @@ def roll_out(speed: Floats, accel: Floats, yaw_rate: Floats) -> Floats:
         [W, 20, 2] m.
     """
     v, a, w = (series[:, None, None] for series in (speed, accel, yaw_rate))
+    v = np.where(np.abs(v) < STANDING, 0.0, v)
     # moving time up to each point: [W, 20, 1]
     braking = (v * a < 0) | ((v == 0) & (a < 0))
     stop = np.where(braking, np.abs(v) / np.maximum(np.abs(a), 1e-12), np.inf)
     moving = np.minimum(_TIMES[None, :, None], stop)
     t = moving * _NODES  # [W, 20, nodes]
     step = (v + a * t) * moving * _WEIGHTS
-    return np.stack(
-        [(step * np.cos(w * t)).sum(axis=-1), (step * np.sin(w * t)).sum(axis=-1)], axis=-1
-    )
+    points = [(step * np.cos(w * t)).sum(axis=-1), (step * np.sin(w * t)).sum(axis=-1)]
+    return np.stack(points, axis=-1) + 0.0  # no -0.0

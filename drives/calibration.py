@@ -98,8 +98,9 @@ def brier(
     Args:
         rollouts: [N, 20, 2] m.
         truth: [20, 2] m.
-        probabilities: [N] of the rollouts, at least 0; those of the usable ones are scaled to sum
-            to 1. None: samples, all alike, so (1 - 1/N)² is added.
+        probabilities: [N] of the rollouts, at least 0, scaled to sum to 1 over all of them:
+            what an unusable one was given is lost. None: samples, all alike, so (1 - 1/N)² is
+            added, however many are usable.
 
     Raises:
         ValueError: probabilities that are negative, don't fit, or are all 0.
@@ -110,10 +111,9 @@ def brier(
         raise ValueError(f"expected {len(rollouts)} probabilities of at least 0, found {given}")
     if not usable.any() or not np.isfinite(truth).all():
         return Brier(float("nan"), float("nan"), float("nan"))
-    weights = given[usable]
-    if not weights.sum() > 0:
-        raise ValueError("the usable rollouts' probabilities sum to 0")
-    weights = weights / weights.sum()
+    if not given.sum() > 0:
+        raise ValueError("the rollouts' probabilities sum to 0")
+    weights = given[usable] / given.sum()
     distance = distances(rollouts[usable], truth)
     own, ends = ade(distance, horizon), fde(distance, horizon)
     by_ade, by_fde = int(own.argmin()), int(ends.argmin())

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from drives.camera import Calibration
 from drives.motion import interpolate
 from drives.recorded import RecordedWindow
 from runtime.errors import SlipstreamError
@@ -28,11 +29,13 @@ class ImageReferences:
         camera: the camera's name.
         times: [m] s on the drive's clock.
         paths: [m] files.
+        calibration: of this camera, or None where the recording has none.
     """
 
     camera: str
     times: Floats
     paths: tuple[str, ...]
+    calibration: Calibration | None = None
 
 
 @dataclass(frozen=True, eq=False)

@@ -13,12 +13,12 @@ from drives.readers.comma2k19 import is_comma2k19, read_comma2k19
 from drives.readers.comma_log import is_comma_log, read_comma_log
 from drives.readers.kitti import read_kitti
 from drives.readers.kitti_raw import is_kitti_raw, read_kitti_raw
-from drives.readers.nuscenes import is_nuscenes, read_nuscenes
+from drives.readers.nuscenes import check_scene, is_nuscenes, nuscenes_scenes, read_nuscenes
 from drives.readers.plain import is_plain, read_plain
 from drives.readers.rosbag2 import is_rosbag2, read_rosbag2
-from drives.readers.wod_e2e import is_wod_e2e, read_wod_e2e
+from drives.readers.wod_e2e import check_clip, is_wod_e2e, read_wod_e2e, wod_e2e_clips
 
-_POSE = 12  # numbers in a line of KITTI odometry
+POSE_NUMBERS = 12  # numbers in a line of KITTI odometry
 
 
 @dataclass(frozen=True)
@@ -31,6 +31,8 @@ class Format:
         what: what is read from it.
         recognises: does this path hold the format? Looks at names, hardly into files.
         read: the drive at that path.
+        several: names of the drives in a place that may hold several.
+        check: of such a format, insist that a path names one of them; only names are read.
     """
 
     name: str
@@ -38,6 +40,8 @@ class Format:
     what: str
     recognises: Callable[[Path], bool]
     read: Callable[[Path], Drive]
+    several: Callable[[Path], tuple[str, ...]] | None = None
+    check: Callable[[Path], None] | None = None
 
 
 def _is_kitti(path: Path) -> bool:
@@ -47,7 +51,9 @@ def _is_kitti(path: Path) -> bool:
     try:
         with path.open("rb") as file:
             fields = file.readline(2000).split()
-        return path.suffix == ".txt" or (len(fields) == _POSE and bool([*map(float, fields)]))
+        return path.suffix == ".txt" or (
+            len(fields) == POSE_NUMBERS and bool([*map(float, fields)])
+        )
     except (OSError, ValueError):
         return False
 
@@ -109,6 +115,8 @@ FORMATS = (
         "poses, labelled road users, images",
         is_nuscenes,
         read_nuscenes,
+        nuscenes_scenes,
+        check_scene,
     ),
     Format(
         "wod-e2e",
@@ -116,6 +124,8 @@ FORMATS = (
         "states, intents, rated trajectories, images",
         is_wod_e2e,
         read_wod_e2e,
+        wod_e2e_clips,
+        check_clip,
     ),
     Format(
         "kitti-odometry",

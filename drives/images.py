@@ -28,6 +28,9 @@ from runtime.errors import SlipstreamError
 Bytes = NDArray[np.uint8]
 
 _MOST_PIXELS = 64_000_000
+_LANCZOS = 1  # Pillow's number
+_QUALITIES = (82, 70, 55)
+_NARROWEST = 80  # px
 _CHANNELS = {"mono8": [0], "8UC1": [0], "rgb8": [0, 1, 2], "bgr8": [2, 1, 0]}
 _CHANNELS |= {"8UC3": [2, 1, 0], "rgba8": [0, 1, 2], "bgra8": [2, 1, 0]}
 _WIDTHS = {"mono8": 1, "8UC1": 1, "rgba8": 4, "bgra8": 4}
@@ -56,6 +59,33 @@ def read_image(reference: str) -> Bytes:
         raise _no_image(reference, error.strerror or str(error)) from error
 
 
+def jpeg(pixels: Bytes, widest: int, largest: int) -> tuple[bytes, int, int]:
+    """A small copy of a picture.
+
+    Args:
+        pixels: [height, width, 3].
+        widest: px; a wider picture is scaled down.
+        largest: bytes; quality, then size give way until it fits.
+
+    Returns:
+        The JPEG, its width and its height.
+
+    Raises:
+        SlipstreamError: Pillow is not installed.
+    """
+    made = library("PIL.Image", "an image").fromarray(pixels)
+    width = min(widest, made.width)
+    while True:
+        height = max(1, round(made.height * width / made.width))
+        scaled = made if width == made.width else made.resize((width, height), _LANCZOS)
+        for quality in _QUALITIES:
+            file = io.BytesIO()
+            scaled.save(file, "JPEG", quality=quality, optimize=True)
+            if file.tell() <= largest or width <= _NARROWEST:
+                return file.getvalue(), width, height
+        width = max(_NARROWEST, width // 2)
+
+
 def _is_number(text: str) -> bool:
     return text.isascii() and text.isdecimal() and len(text) <= 18
 
@@ -70,6 +100,8 @@ def _decoded(reference: str, data: bytes) -> Bytes:
             return np.asarray(opened.convert("RGB"), dtype=np.uint8)
     except SlipstreamError:
         raise
+    except image.UnidentifiedImageError as error:
+        raise _no_image(reference, "bytes of no image format") from error
     except Exception as error:  # Pillow's decoders raise whatever they meet
         raise _no_image(reference, str(error) or type(error).__name__) from error
 
@@ -89,6 +121,16 @@ def _of_message(reference: str, message: Any) -> Bytes:
     pixels = rows.reshape(message.height, message.step)[:, :row]
     pixels = pixels.reshape(message.height, message.width, width)[:, :, channels]
     return np.ascontiguousarray(np.broadcast_to(pixels, (*pixels.shape[:2], 3)))
+
+
+def video_size(path: Path) -> tuple[int, int]:
+    """Width and height in px of a video's pictures.
+
+    Raises:
+        SlipstreamError: PyAV is not installed, or no video.
+    """
+    with _video(path) as (_, stream):
+        return int(stream.width), int(stream.height)
 
 
 def _of_video(path: Path, number: int) -> Bytes:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 
 import numpy as np
@@ -33,7 +34,8 @@ class DriveInfo:
         unknown: samples without a known pose.
         jumps: steps that no vehicle makes.
         label_frames: instants with labelled road users.
-        commands: navigation command -> samples that carry it; empty where none is known.
+        commands: navigation command -> samples that carry it, or windows where the data set cut
+            them; empty where none is known.
         cameras: camera -> frames that are referred to.
         warnings: what deserves a look, one sentence each.
     """
@@ -94,7 +96,9 @@ def describe(drive: Drive) -> DriveInfo:
 
 
 def _commands(drive: Drive) -> dict[str, int]:
-    given = () if drive.intents is None else drive.intents
+    given: Iterable[int] = () if drive.intents is None else drive.intents
+    if drive.recorded is not None:
+        given = (window.intent for window in drive.recorded)
     counts = Counter(Intent(int(number)).name.lower() for number in given)
     return {} if set(counts) <= {"unknown"} else dict(counts.most_common())
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,6 +11,7 @@ from pathlib import Path
 from drives.drive import Drive
 from drives.fetch import FETCHABLE, cached, is_cached
 from drives.formats import FORMATS, recognise
+from drives.inside import drives_inside, listed
 from drives.readers.kitti import read_kitti
 from drives.readers.rosbag2 import is_rosbag2, read_rosbag2
 from drives.readers.synthetic import LICENCE as SYNTHETIC_LICENCE
@@ -57,7 +60,7 @@ def open_drive(name_or_path: str | Path) -> Drive:
 
     Raises:
         SlipstreamError: nothing of that name or at that path, a drive that is not fetched yet, an
-            unknown format, or a broken file.
+            unknown format, a folder of several drives, or a broken file.
     """
     name = str(name_or_path)
     if name == "synthetic" or name.startswith("synthetic:"):
@@ -70,6 +73,16 @@ def open_drive(name_or_path: str | Path) -> Drive:
     found = recognise(path)
     if found is not None:
         return found.read(path)
+    if within := drives_inside(path):
+        raise SlipstreamError(
+            f"{name} is a folder that holds drives",
+            expected="one of them",
+            found=listed(within),
+            fix=f"name one, with --drive {(one := shlex.quote(str(within[0].path)))} where drives "
+            f"are run; or look at it: slipstream drives info {one}",
+        )
+    if not path.exists():
+        raise _missing(name, path)
     raise SlipstreamError(
         f"{name} is not a drive",
         expected=f"one of {', '.join(item.name for item in list_drives())}, or a path: "
@@ -77,6 +90,22 @@ def open_drive(name_or_path: str | Path) -> Drive:
         found=_kind(path),
         fix="see what is known: slipstream drives list; for others, write the plain format",
     )
+
+
+def check_drive(name_or_path: str | Path) -> None:
+    """Insist that something is there that looks like the drive, reading names at most.
+
+    Raises:
+        SlipstreamError: as `open_drive` says it; damage is found only by that.
+    """
+    name = str(name_or_path)
+    path, topics = _parted(name)
+    known = name in FETCHABLE or name.partition(":")[0] == "synthetic"
+    found = None if known else recognise(path)
+    if found is None:
+        open_drive(name)
+    elif found.check is not None and not topics:
+        found.check(path)
 
 
 def with_topics(name: str, choices: Sequence[str]) -> str:
@@ -129,6 +158,18 @@ def _open_bag(path: Path, topics: dict[str, str]) -> Drive:
             fix="leave out what stands behind the #",
         )
     return read_rosbag2(path, topics=topics)
+
+
+def _missing(name: str, path: Path) -> SlipstreamError:
+    """Of a path that leads nowhere, or a word that is no drive's name."""
+    names = ", ".join(item.name for item in list_drives())
+    there = next(parent for parent in path.absolute().parents if parent.exists())
+    return SlipstreamError(
+        f"{name} is not a drive",
+        expected="a file or folder that exists" if os.sep in name else f"a path, or one of {names}",
+        found=f"no such file or folder; the nearest that exists is {there}",
+        fix=f"ls {shlex.quote(str(there))}" if os.sep in name else "slipstream drives list",
+    )
 
 
 def _kind(path: Path) -> str:

@@ -14,7 +14,7 @@ from matplotlib.ticker import MaxNLocator
 
 from drives.costs import LEAST_FOR_P99, outliers
 from drives.metrics import HORIZONS
-from drives.results import Accuracy, Decoder, Figure, Report, Scene
+from drives.results import Accuracy, Decoder, Figure, Report
 from drives.table import merged
 
 # Colours that stand for the page's CSS variables; `_svg` puts those in.
@@ -47,7 +47,7 @@ _VARIABLES = {
 }
 _STYLE: dict[str, Any] = {
     "svg.fonttype": "none",
-    "font.size": 9.0,
+    "font.size": 9.5,
     "text.color": INK,
     "axes.edgecolor": LINE,
     "axes.labelcolor": MUTED,
@@ -64,6 +64,7 @@ _STYLE: dict[str, Any] = {
     "lines.solid_capstyle": "round",
     "figure.constrained_layout.use": True,
 }
+WIDTH = 5.0  # inches: with 9.5 pt, readable 340 px wide and not too large at 560
 _MARKERS = "oDs^"
 _LINES = ("-", "--", ":", "-.")
 
@@ -116,7 +117,7 @@ def frontier(report: Report) -> str:
         axes.set_ylabel("ADE@5s, m")
         axes.grid(True)
 
-    return draw(6.4, 3.5, paint)
+    return draw(WIDTH, 3.0, paint)
 
 
 def latency(report: Report) -> str:
@@ -147,7 +148,7 @@ def latency(report: Report) -> str:
         drawn = "p50, p90" if report.frames < LEAST_FOR_P99 else "p50, p90, p99"
         axes.set_xlabel(f"observation to plan, ms (strokes: {drawn})")
 
-    return draw(6.4, 0.9 + 0.42 * len(report.decoders), paint)
+    return draw(WIDTH, 0.8 + 0.38 * len(report.decoders), paint)
 
 
 def stages(report: Report) -> str:
@@ -161,13 +162,13 @@ def stages(report: Report) -> str:
                 width = decoder.stages_ms.get(stage, 0.0)
                 axes.barh(line, width, 0.62, left=left, color=color, ec=SURFACE, lw=0.5)
                 left += width
-            axes.text(left, line, f"  {left:,.1f} ms", va="center", fontsize=8.5, color=MUTED)
+            axes.text(left, line, f"  {left:,.1f} ms", va="center", fontsize=9, color=MUTED)
         _rows(axes, [decoder.name for decoder in report.decoders])
         axes.margins(x=0.12)
         axes.set_xlim(left=0)
         axes.set_xlabel("mean ms a frame")
 
-    return draw(6.4, 0.9 + 0.42 * len(report.decoders), paint)
+    return draw(WIDTH, 0.8 + 0.38 * len(report.decoders), paint)
 
 
 def acceptance(report: Report) -> str:
@@ -198,9 +199,9 @@ def acceptance(report: Report) -> str:
         axes.set_ylabel("accepted / drafted")
         axes.grid(True, axis="y")
         if len(drafting) > 1:
-            axes.legend(frameon=False, fontsize=8.5, handlelength=3)
+            axes.legend(frameon=False, fontsize=9, handlelength=3)
 
-    return draw(6.4, 3.2, paint) if drafting else ""
+    return draw(WIDTH, 2.7, paint) if drafting else ""
 
 
 def horizons(report: Report) -> str:
@@ -225,9 +226,9 @@ def horizons(report: Report) -> str:
         axes.set_xlabel("horizon, s")
         axes.set_ylabel("ADE, m")
         axes.grid(True, axis="y")
-        axes.legend(frameon=False, fontsize=8.5, handlelength=3, loc="upper left")
+        axes.legend(frameon=False, fontsize=9, handlelength=3, loc="upper left")
 
-    return draw(6.4, 3.6, paint)
+    return draw(WIDTH, 3.1, paint)
 
 
 def _horizon_line(axes: Any, decoder: Decoder, shift: float, style: str, label: str) -> None:
@@ -248,32 +249,6 @@ def _horizon_line(axes: Any, decoder: Decoder, shift: float, style: str, label: 
     )
 
 
-def bird_eye(scene: Scene) -> str:
-    """One frame from above, forward is up, and below it the distance from the truth over time."""
-
-    def paint(canvas: Canvas) -> None:
-        above, below = canvas.subplots(2, 1, height_ratios=(3.4, 1))
-        for points in scene.baselines.values():
-            _path(above, points, color=BASELINE, lw=1, alpha=0.8, ls=(0, (3, 2)))
-        for points in scene.rollouts:
-            _path(above, points, color=METHOD["dflash"], lw=0.8, alpha=0.35)
-        _path(above, scene.past, color=MUTED, lw=1.6, marker="o", ms=2)
-        _path(above, scene.truth, color=INK, lw=2.2)
-        _path(above, scene.plan, color=METHOD["dflash"], lw=2.2)
-        for points, color in ((scene.truth, INK), (scene.plan, METHOD["dflash"])):
-            _path(above, points[3::4], color=color, ls="", marker="o", ms=4.5, mec=SURFACE)
-        above.plot(0, 0, marker=(3, 0, 0), color=INK, ms=10, mec=SURFACE)
-        above.update_datalim([(-4, -2), (4, 6)])  # at a standstill, noise is no road
-        above.set_aspect("equal", adjustable="datalim")
-        above.invert_xaxis()  # y is positive to the left
-        above.set_xlabel("y, m (left)", fontsize=8)
-        above.set_ylabel("x, m (forward)", fontsize=8)
-        above.grid(True)
-        _errors(below, scene)
-
-    return draw(3.6, 4.7, paint)
-
-
 def _note(
     axes: Any,
     text: str,
@@ -282,33 +257,8 @@ def _note(
     color: str,
     coordinates: Any = "data",
 ) -> None:
-    style = {"xytext": offset, "textcoords": "offset points", "fontsize": 8.5, "color": color}
+    style = {"xytext": offset, "textcoords": "offset points", "fontsize": 9, "color": color}
     axes.annotate(text, spot, xycoords=coordinates, **style)
-
-
-def _errors(axes: Any, scene: Scene) -> None:
-    truth = np.array(scene.truth)
-    times = np.arange(1, len(truth) + 1) / 4
-
-    def line(points: Sequence[tuple[float, float]], **style: Any) -> None:
-        axes.plot(times, np.linalg.norm(np.array(points) - truth, axis=1), **style)
-
-    for name, points in scene.baselines.items():
-        if name != "still":
-            line(points, color=BASELINE, lw=1, alpha=0.8, ls=(0, (3, 2)))
-    for points in scene.rollouts:
-        line(points, color=METHOD["dflash"], lw=0.8, alpha=0.35)
-    line(scene.plan, color=METHOD["dflash"], lw=2)
-    axes.set_ylim(bottom=0)
-    axes.set_xlim(0, 5)
-    axes.set_xlabel("s ahead", fontsize=8)
-    axes.set_ylabel("error, m", fontsize=8)
-    axes.grid(True, axis="y")
-
-
-def _path(axes: Any, points: Sequence[tuple[float, float]], **style: Any) -> None:
-    xy = np.array(points)
-    axes.plot(xy[:, 1], xy[:, 0], **style)
 
 
 def color_of(decoder: Decoder) -> str:

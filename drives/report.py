@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import datetime, timezone
 from pathlib import Path
 
@@ -11,12 +11,16 @@ from numpy.typing import NDArray
 
 from drives.bootstrap import RESAMPLES, SEGMENT_S
 from drives.drive import Drive
+from drives.identity import drive_key
+from drives.judging import baseline_rows, frame_rows, judge
 from drives.machine import this_machine
 from drives.page import page
 from drives.replay import Replay
-from drives.results import REPORT, BundleInfo, DriveInfo, Report, Sampling
+from drives.results import REPORT, Asked, BundleInfo, DriveInfo, Report, Sampling
+from drives.scenes import scenes
 from drives.summary import OutputLength, Summary
 from drives.trained_on import training_of
+from drives.windows import windows
 from runtime.bundle import Bundle
 from runtime.errors import SlipstreamError
 from runtime.files import check_writable, new_folder, unwritable
@@ -34,6 +38,8 @@ def build_report(
     wall_s: float,
     command: str = "",
     threads: int | None = None,
+    asked: Asked | None = None,
+    clusters: Mapping[str, str] | None = None,
 ) -> Report:
     """All figures of a replay.
 
@@ -45,8 +51,11 @@ def build_report(
         wall_s: s, the whole replay.
         command: how to run it again.
         threads: engine threads; None is the engine's default.
+        asked: the selection and the provider, for a run that is resumed.
+        clusters: sequence -> scenario cluster (`drives.clusters`), for averages of rated frames.
     """
     summary = Summary(replay, output, text)
+    board = judge(summary, drive, clusters)
     return Report(
         created=datetime.now(timezone.utc).isoformat(timespec="seconds"),
         command=command,
@@ -54,6 +63,7 @@ def build_report(
         bundle=bundle,
         drive=drive_info(drive),
         training=training_of(drive, replay.windows, bundle.data),
+        asked=asked,
         rule=replay.rule,
         output_tokens=output.tokens,
         shared_tokens=output.shared,
@@ -69,8 +79,10 @@ def build_report(
         ),
         decoders=summary.decoders(),
         kinematic=summary.kinematic(),
-        scenes=summary.scenes(),
-        rows=summary.rows(),
+        scenes=scenes(summary, drive),
+        leaderboards=board.tables(),
+        rows=frame_rows(replay, board),
+        baseline_rows=baseline_rows(replay, board),
     )
 
 
@@ -84,14 +96,22 @@ def write_report(report: Report, folder: Path) -> Path:
         SlipstreamError: the folder holds something else, or can't be written.
     """
     check_output(folder)
-    html = page(report)
     with new_folder(folder) as work:
-        try:
-            (work / REPORT).write_text(report.model_dump_json(indent=1), encoding="utf-8")
-            (work / PAGE).write_text(html, encoding="utf-8")
-        except OSError as error:
-            raise unwritable(folder, error) from error
+        fill_folder(report, work)
     return folder / PAGE
+
+
+def fill_folder(report: Report, folder: Path) -> None:
+    """Write both files into a folder that is being made.
+
+    Raises:
+        SlipstreamError: they can't be written.
+    """
+    try:
+        (folder / REPORT).write_text(report.model_dump_json(indent=1), encoding="utf-8")
+        (folder / PAGE).write_text(page(report), encoding="utf-8")
+    except OSError as error:
+        raise unwritable(folder, error) from error
 
 
 def check_output(folder: Path) -> None:
@@ -141,4 +161,6 @@ def drive_info(drive: Drive) -> DriveInfo:
         synthetic=drive.synthetic,
         duration_s=drive.duration,
         length_m=drive.path_length,
+        windows=len(windows(drive)),
+        key=drive_key(drive),
     )

@@ -5,38 +5,19 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import Field, ValidationError
 from pydantic_core import from_json
 
+from drives.figures import Figure as Figure
+from drives.figures import Strict as Strict
+from drives.frame_rows import BaselineRow, FrameRow
+from drives.leaderboard_results import Leaderboards
+from drives.scene_results import Scene
 from runtime.errors import SlipstreamError
 
-REPORT_VERSION = 2
+REPORT_VERSION = 3
 REPORT = "report.json"
 MOST = 64 << 20  # bytes read of a report
-
-Point = tuple[float, float]
-Title = Literal["best", "median", "worst"]
-
-
-class Strict(BaseModel):
-    """No unknown keys, no changes after making; NaN has no place in JSON: it is null."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class Figure(Strict):
-    """An estimate with its 95 % interval."""
-
-    value: float | None = Field(description="The estimate; null where no frame has it.")
-    low: float | None = Field(
-        description="Lower end of the 95 % interval from a block bootstrap over contiguous "
-        "segments of the drive; null with fewer than 5 segments."
-    )
-    high: float | None = Field(description="Upper end.")
-
-    @property
-    def excludes_zero(self) -> bool:
-        return self.low is not None and self.high is not None and (self.low > 0 or self.high < 0)
 
 
 class Machine(Strict):
@@ -68,6 +49,24 @@ class DriveInfo(Strict):
     synthetic: bool = Field(description="True: the drive was made up, no vehicle drove it.")
     duration_s: float
     length_m: float
+    windows: int | None = Field(
+        default=None, description="Windows that it can be cut into; null: nobody counted."
+    )
+    key: str = Field(
+        default="", description="First 16 hex digits of a SHA-256 over what was recorded."
+    )
+
+
+class Asked(Strict):
+    """What was asked for, besides the decoders and the rule, and a resumed run must ask again."""
+
+    frames: str = Field(description="The selection of windows, as given.")
+    provider: str = Field(description="What ran the graphs.")
+    clusters: str = Field(
+        default="",
+        description="First 16 hex digits of the SHA-256 of the scenario clusters that were given; "
+        "empty without.",
+    )
 
 
 class Training(Strict):
@@ -149,14 +148,15 @@ class Identity(Strict):
 
 
 class Paired(Strict):
-    """Differences on the same frames; negative is better than the other."""
+    """Differences on the frames that both have; negative is better than the other."""
 
     ade_3s: Figure = Field(description="ADE@3s minus the other's, m.")
     ade_5s: Figure = Field(description="ADE@5s minus the other's, m.")
 
 
 class Accuracy(Strict):
-    """Open-loop errors against the logged future, m; frames without a plan have none."""
+    """Open-loop errors against the logged future, m, over the same frames for every decoder and
+    baseline: those on which every decoder has a plan."""
 
     ade: dict[int, Figure] = Field(
         description="Horizon T in s -> mean distance over the first 4T points at 4 Hz."
@@ -200,29 +200,36 @@ class Decoder(Strict):
     target_passes: float = Field(description="Target passes a frame, the prefill excluded.")
     draft_passes: float = Field(description="Drafter passes a frame.")
     acceptance_length: float = Field(
-        description="Tokens committed per verification round, bonus and scaffold included."
+        description="Tokens committed per verification round, bonus and scaffold included; fixed "
+        "tokens that need no round (before the first value, at the fork, at the end) are in none."
     )
     acceptance_rate: float | None = Field(description="Accepted / proposed value tokens.")
     by_position: list[Position] = Field(description="Places that were drafted at, in order.")
     by_section: dict[str, Section] = Field(description="Output section -> its verification.")
     cache_mb: float = Field(description="Most key/value memory of a frame, 10^6 bytes.")
+    device_mb: float | None = Field(
+        default=None,
+        description="Most memory held on an accelerator, weights, caches and passes, 10^6 bytes; "
+        "null on a CPU.",
+    )
     rollouts: int = Field(description="Rollouts decoded over all frames.")
     unusable: dict[str, int] = Field(
         description="Why rollouts were left out of their plan -> how many (parse failures and "
         "kinematically impossible ones)."
     )
     frames_without_plan: int = Field(
-        description="Frames whose rollouts were all unusable; they are in no error figure."
+        description="Frames whose rollouts were all unusable; they are in nobody's error figures."
     )
     flags: dict[str, int] = Field(description="Plan flag -> frames.")
     accuracy: Accuracy = Field(description="Of the plan, under the report's rule.")
     rollout_ade_3s: dict[str, Figure] = Field(description="As rollout_ade_5s, at 3 s.")
     rollout_ade_5s: dict[str, Figure] = Field(
-        description="ADE@5s of the same frames, m, read in different ways. greedy: the plan of the "
-        "decoder that ran at temperature 0, if one did. plan: what was planned, under the report's "
-        "rule (guarded: the mean, or the medoid where the rollouts part). mean: of the mean "
-        "trajectory. medoid: of the rollout nearest to the others. mean of ADE: the average of the "
-        "rollouts' own ADEs. minADE: the best rollout's, chosen with the truth in hand: an oracle."
+        description="ADE@5s of the compared frames, m, read in different ways. greedy: the plan of "
+        "the decoder that ran at temperature 0, if one did. plan: what was planned, under the "
+        "report's rule (guarded: the mean, or the medoid where the rollouts part). mean: of the "
+        "mean trajectory. medoid: of the rollout nearest to the others. mean of ADE: the average "
+        "of the rollouts' own ADEs. minADE: the best rollout's, chosen with the truth in hand: an "
+        "oracle."
     )
     versus_reference: Paired
     versus_kinematic: dict[str, Paired] = Field(description="Baseline name -> paired difference.")
@@ -237,42 +244,6 @@ class Kinematic(Strict):
     accuracy: Accuracy
 
 
-class FrameRow(Strict):
-    """One decoder on one frame."""
-
-    frame: int
-    time: float
-    decoder: str
-    latency_ms: float
-    target_passes: int
-    acceptance_length: float
-    usable: int = Field(description="Usable rollouts.")
-    problems: list[str] = Field(description="Of unusable rollouts.")
-    flags: list[str]
-    ade_3s: float | None
-    ade_5s: float | None
-    fde_5s: float | None
-    trajectory: list[Point] | None = Field(description="20 points at 4 Hz, m, ego frame.")
-
-
-class Scene(Strict):
-    """One frame in full, for its picture. Points are m in the ego frame, x forward, y left."""
-
-    title: Title = Field(description="By ADE@5s of the decoder.")
-    decoder: str
-    frame: int
-    time: float
-    intent: str
-    speed: float = Field(description="m/s")
-    ade_5s: float
-    past: list[Point]
-    truth: list[Point]
-    plan: list[Point]
-    rollouts: list[list[Point]] = Field(description="Usable ones.")
-    baselines: dict[str, list[Point]]
-    text: str = Field(description="The first rollout's decoded output.")
-
-
 class Sampling(Strict):
     """How the intervals were made."""
 
@@ -285,7 +256,7 @@ class Sampling(Strict):
 class Report(Strict):
     """`report.json`."""
 
-    version: Literal[2] = REPORT_VERSION  # type: ignore[assignment]
+    version: Literal[3] = REPORT_VERSION  # type: ignore[assignment]
     created: str = Field(description="UTC, ISO 8601.")
     command: str
     machine: Machine
@@ -294,6 +265,7 @@ class Report(Strict):
     training: Training | None = Field(
         description="Null where the bundle records no training data of this drive's data set."
     )
+    asked: Asked | None = Field(default=None, description="Null: a replay made from Python.")
     rule: str = Field(description="How rollouts become one trajectory.")
     output_tokens: int = Field(description="Length of one output, scaffold included.")
     shared_tokens: int = Field(description="Those of them before the fork, decoded once a frame.")
@@ -304,8 +276,12 @@ class Report(Strict):
     intervals: Sampling
     decoders: list[Decoder] = Field(min_length=1)
     kinematic: list[Kinematic] = Field(min_length=1)
-    scenes: list[Scene]
+    scenes: list[Scene] = Field(description="The worst first, then the median and the best.")
+    leaderboards: Leaderboards
     rows: list[FrameRow]
+    baseline_rows: list[BaselineRow] = Field(
+        description="The kinematic baselines and the log on the same frames."
+    )
 
     def best_kinematic(self, horizon: int) -> Kinematic:
         """The baseline with the lowest ADE at a horizon: the one to beat on this drive."""

@@ -16,7 +16,7 @@ from runtime.visible import visible
 INK, MUTED, LINE = "#1b1f24", "#5b6470", "#d9dde2"
 GREEDY, BASELINE = "#1b1f24", "#9a6a1f"
 CURVES = ("#1668b8", "#c2412d", "#2e8540", "#7a3fa0", "#0f8a8a")  # one a temperature
-_STYLE: dict[str, Any] = {
+STYLE: dict[str, Any] = {
     "font.size": 9.0,
     "text.color": INK,
     "axes.edgecolor": LINE,
@@ -42,7 +42,7 @@ def picture(sweep: Scaling) -> bytes:
     differences beside them tell settings apart.
     """
     rated = sweep.rated_frames > 0
-    with matplotlib.rc_context(_STYLE):
+    with matplotlib.rc_context(STYLE):
         canvas = Canvas(figsize=(11.0, 7.2 if not rated else 10.4), dpi=140)
         rows = canvas.subplots(3 if rated else 2, 2)
         _accuracy(rows[0][0], sweep)

@@ -1,4 +1,4 @@
-"""Which windows of a drive to replay: `60` evenly spread, or `0:200:4` by number."""
+"""Which windows of a drive to replay: up to `60` evenly spread, or `0:200:4` by number."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _EXPECTED = "a count such as 60, or a range of window numbers such as 0:200 or 0
 
 @dataclass(frozen=True)
 class Selection:
-    """A count of evenly spread windows, or the range start:stop:step (stop exclusive)."""
+    """At most `count` windows, evenly spread, or the range start:stop:step (stop exclusive)."""
 
     text: str
     count: int | None = None
@@ -44,21 +44,23 @@ class Selection:
         return cls(text, start=numbers[0], stop=numbers[1], step=step)
 
     def of(self, windows: Sequence[Window], drive: str) -> list[Window]:
-        """The selected windows.
+        """The selected windows; of a count, as many as the drive has.
 
         Raises:
-            SlipstreamError: the drive has fewer windows.
+            SlipstreamError: the drive has no window, or a range reaches beyond the last one.
         """
-        last = self.count if self.count is not None else self.stop
-        if last > len(windows):
+        if not windows or (self.count is None and self.stop > len(windows)):
             raise _bad(
                 self.text,
                 f"at most the {len(windows)} windows of drive {drive}",
-                f"--frames {len(windows)}, or --frames 0:{len(windows)}" if len(windows) else "",
+                f"--frames {len(windows)}, or --frames 0:{len(windows)}"
+                if windows
+                else f"slipstream drives info {drive} says what its windows lack",
             )
         if self.count is None:
             return list(windows[self.start : self.stop : self.step])
-        spread = np.linspace(0, len(windows) - 1, self.count).round().astype(int)
+        count = min(self.count, len(windows))
+        spread = np.linspace(0, len(windows) - 1, count).round().astype(int)
         return [windows[i] for i in spread]
 
 

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from drives.baselines import BASELINES, baseline
-from drives.bootstrap import BlockBootstrap, Interval
+from drives.bootstrap import BlockBootstrap
 from drives.costs import (
     LEAST_FOR_P99,
     latencies,
@@ -23,21 +23,20 @@ from drives.costs import (
     settings_of,
     stages,
 )
+from drives.figures import Figure
+from drives.figures import figure as figure
 from drives.metrics import FIGURES, HORIZONS, ade, distances, fde, rollout_figures
 from drives.replay import Replay, is_greedy, reference_of
 from drives.results import (
     Accuracy,
     Decoder,
-    Figure,
-    FrameRow,
     Identity,
     Kinematic,
     Latency,
     Paired,
-    Point,
-    Scene,
-    Title,
 )
+from drives.scene_results import Point
+from drives.scores import compared_frames
 from planners.plan import Plan
 from runtime.settings import FOLLOWING
 
@@ -81,6 +80,11 @@ class Summary:
         return np.stack([future for future in futures if future is not None])
 
     @cached_property
+    def compared(self) -> NDArray[np.bool_]:
+        """[W] frames that all error figures are over."""
+        return compared_frames({name: ade(d, 5) for name, d in self.decoder_distances.items()})
+
+    @cached_property
     def decoder_distances(self) -> dict[str, Floats]:
         """Decoder -> [W, 20] m; NaN rows where there is no plan."""
         return {
@@ -113,27 +117,6 @@ class Summary:
             )
         ]
 
-    def rows(self) -> list[FrameRow]:
-        return [
-            row(name, plan, self.decoder_distances[name][index])
-            for index in range(len(self.replay.windows))
-            for name, plan in ((name, plans[index]) for name, plans in self.replay.plans.items())
-        ]
-
-    def scenes(self) -> list[Scene]:
-        """Best, median and worst frame of the last decoder, by ADE@5s."""
-        name = list(self.replay.settings)[-1]
-        error = ade(self.decoder_distances[name], 5)
-        order = np.argsort(error)[: int(np.isfinite(error).sum())]
-        if not len(order):
-            return []
-        chosen: dict[Title, np.intp] = {
-            "best": order[0],
-            "median": order[len(order) // 2],
-            "worst": order[-1],
-        }
-        return [self._scene(title, name, int(index)) for title, index in chosen.items()]
-
     def _decoder(self, name: str) -> Decoder:
         replay, bootstrap = self.replay, self.bootstrap
         settings, plans = replay.settings[name], replay.plans[name]
@@ -165,6 +148,7 @@ class Summary:
             by_position=positions(plans),
             by_section=sections(plans),
             cache_mb=max(plan.stats.cache_bytes for plan in plans) / 1e6,
+            device_mb=max(plan.stats.device_bytes for plan in plans) / 1e6 or None,
             rollouts=sum(len(plan.valid) for plan in plans),
             unusable=dict(reason.most_common()),
             frames_without_plan=sum(plan.trajectory is None for plan in plans),
@@ -195,8 +179,8 @@ class Summary:
 
     def _accuracy(self, distance: Floats) -> Accuracy:
         return Accuracy(
-            ade={t: figure(self.bootstrap.mean(ade(distance, t))) for t in HORIZONS},
-            fde={t: figure(self.bootstrap.mean(fde(distance, t))) for t in HORIZONS},
+            ade={t: self._mean(ade(distance, t)) for t in HORIZONS},
+            fde={t: self._mean(fde(distance, t)) for t in HORIZONS},
         )
 
     def _paired(self, name: str, other: Floats) -> Paired:
@@ -216,7 +200,11 @@ class Summary:
         columns |= {f: np.array([frame[f] for frame in frames]) for f in FIGURES}
         if greedy := next((n for n, s in self.replay.settings.items() if is_greedy(s)), None):
             columns = {"greedy": ade(self.decoder_distances[greedy], horizon), **columns}
-        return {f: figure(self.bootstrap.mean(values)) for f, values in columns.items()}
+        return {f: self._mean(values) for f, values in columns.items()}
+
+    def _mean(self, values: Floats) -> Figure:
+        """Over the compared frames."""
+        return figure(self.bootstrap.mean(np.where(self.compared, values, np.nan)))
 
     def _identity(self, name: str, reference: str) -> Identity | None:
         if name == reference:
@@ -230,51 +218,6 @@ class Summary:
             identical=int((own == other).all(axis=1).sum()),
             expected=is_greedy(settings) or settings.rule in FOLLOWING,
         )
-
-    def _scene(self, title: Title, name: str, index: int) -> Scene:
-        observation = self.replay.windows[index].observation
-        plan = self.replay.plans[name][index]
-        return Scene(
-            title=title,
-            decoder=name,
-            frame=observation.frame,
-            time=observation.time,
-            intent=observation.intent.name.lower(),
-            speed=float(observation.speeds[-1]),
-            ade_5s=float(ade(self.decoder_distances[name][index], 5)),
-            past=points(observation.positions),
-            truth=points(self.truth[index]),
-            plan=points(trajectory(plan)),
-            rollouts=[points(rollout) for rollout in plan.rollouts[plan.valid]],
-            baselines={n: points(p[index]) for n, p in self.baseline_trajectories.items()},
-            text=self.text(plan.tokens[0]),
-        )
-
-
-def figure(interval: Interval) -> Figure:
-    """An interval without NaN."""
-    return Figure(
-        value=_known(interval.value), low=_known(interval.low), high=_known(interval.high)
-    )
-
-
-def row(name: str, plan: Plan, distance: Floats) -> FrameRow:
-    """One decoder on one frame; distance [20] m."""
-    return FrameRow(
-        frame=plan.frame,
-        time=plan.time,
-        decoder=name,
-        latency_ms=1e3 * plan.latency,
-        target_passes=plan.stats.target_passes,
-        acceptance_length=plan.stats.acceptance_length,
-        usable=int(plan.valid.sum()),
-        problems=[problem for problem in plan.problems if problem],
-        flags=list(plan.flags),
-        ade_3s=_known(float(ade(distance, 3))),
-        ade_5s=_known(float(ade(distance, 5))),
-        fde_5s=_known(float(fde(distance, 5))),
-        trajectory=None if plan.trajectory is None else points(plan.trajectory),
-    )
 
 
 def kind_of(problem: str) -> str:
@@ -290,7 +233,3 @@ def trajectory(plan: Plan) -> Floats:
 def points(xy: Floats) -> list[Point]:
     """[T, 2] m to millimetres."""
     return [(round(float(x), 3), round(float(y), 3)) for x, y in xy]
-
-
-def _known(value: float) -> float | None:
-    return float(value) if np.isfinite(value) else None

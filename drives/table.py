@@ -3,22 +3,41 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import groupby
+from typing import Protocol
 
-from drives.results import Decoder, Figure, Report
+from drives.results import Decoder, Figure, Report, Settings
 
 DASH = "–"
+KINEMATIC = "kinematic baselines, no network"
+
+
+class Entrant(Protocol):
+    """A decoder in a table, of one drive or of many."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def reference(self) -> str: ...
+
+    @property
+    def settings(self) -> Settings: ...
 
 
 @dataclass(frozen=True)
 class Column:
     """A heading, and the schema field whose description says what stands below it.
 
-    Where there is no room, details are left out, and intervals but those of key columns.
+    Where there is no room, details are left out, and intervals but those of key columns. Neighbours
+    share the heading `over` them; `note` is small print below the title.
     """
 
     title: str
     field: str = ""
+    over: str = ""
+    note: str = ""
     detail: bool = False
     key: bool = False
 
@@ -32,12 +51,34 @@ class Cell:
     mark: str = ""
 
 
+BLANK = Cell("")  # of rows that a column does not ask for anything
+
+
 @dataclass(frozen=True)
 class Table:
     title: str
     columns: Sequence[Column]
     rows: Sequence[Sequence[Cell]]
     groups: Sequence[str]  # one a row; a change begins a new block
+
+    @property
+    def spans(self) -> list[tuple[str, int]]:
+        """Headings over the columns and how many columns each spans; empty where there are none."""
+        if not any(column.over for column in self.columns):
+            return []
+        runs = groupby(column.over for column in self.columns)
+        return [(over, len(list(run))) for over, run in runs]
+
+
+def without_empty_columns(table: Table) -> Table:
+    """The table without columns in which no row has anything, but for the names."""
+    kept = [
+        place
+        for place in range(len(table.columns))
+        if not place or any(row[place].text not in ("", DASH) for row in table.rows)
+    ]
+    rows = [[row[place] for place in kept] for row in table.rows]
+    return replace(table, columns=[table.columns[place] for place in kept], rows=rows)
 
 
 def speed_table(report: Report) -> Table:
@@ -57,11 +98,12 @@ def speed_table(report: Report) -> Table:
         Column("accept. rate", "acceptance_rate", detail=True),
         Column("host", "host_share", detail=True),
         Column("cache MB", "cache_mb", detail=True),
+        Column("device MB", "device_mb", detail=True),
         Column("same output", "identity"),
     ]
-    return Table(
-        "Speed", columns, [_speed(d) for d in report.decoders], [_group(d) for d in report.decoders]
-    )
+    rows = [_speed(decoder) for decoder in report.decoders]
+    groups = [group_of(decoder) for decoder in report.decoders]
+    return without_empty_columns(Table("Speed", columns, rows, groups))
 
 
 def _speed(decoder: Decoder) -> list[Cell]:
@@ -82,6 +124,7 @@ def _speed(decoder: Decoder) -> list[Cell]:
         Cell(DASH if decoder.acceptance_rate is None else f"{100 * decoder.acceptance_rate:.0f} %"),
         Cell(f"{100 * decoder.host_share:.0f} %"),
         Cell(f"{decoder.cache_mb:.1f}"),
+        Cell(DASH if decoder.device_mb is None else f"{decoder.device_mb:.0f}"),
         _identity(decoder),
     ]
 
@@ -101,7 +144,8 @@ def accuracy_table(report: Report) -> Table:
         Column("unusable rollouts", "unusable"),
         Column("frames without plan", "frames_without_plan", detail=True),
     ]
-    rows, groups = [], []
+    rows: list[list[Cell]] = []
+    groups: list[str] = []
     for decoder in report.decoders:
         ade, versus = decoder.accuracy.ade, decoder.versus_kinematic
         is_reference = decoder.name == decoder.reference
@@ -110,14 +154,14 @@ def accuracy_table(report: Report) -> Table:
                 Cell(decoder.name),
                 *(estimate(ade[t], "{:.2f}") for t in (1, 3, 5)),
                 estimate(decoder.accuracy.fde[5], "{:.2f}"),
-                Cell(DASH) if is_reference else difference(decoder.versus_reference.ade_5s),
+                BLANK if is_reference else difference(decoder.versus_reference.ade_5s),
                 difference(versus[best_5s.name].ade_5s),
                 difference(versus[best_3s.name].ade_3s),
                 Cell(f"{sum(decoder.unusable.values())} of {decoder.rollouts}"),
                 Cell(str(decoder.frames_without_plan)),
             ]
         )
-        groups.append(_group(decoder))
+        groups.append(group_of(decoder))
     for kinematic in report.kinematic:
         ade = kinematic.accuracy.ade
         rows.append(
@@ -125,11 +169,11 @@ def accuracy_table(report: Report) -> Table:
                 Cell(kinematic.name.upper(), kinematic.label),
                 *(estimate(ade[t], "{:.2f}") for t in (1, 3, 5)),
                 estimate(kinematic.accuracy.fde[5], "{:.2f}"),
-                *[Cell(DASH)] * 5,
+                *[BLANK] * 5,
             ]
         )
-        groups.append("kinematic baselines, no network")
-    return Table("Accuracy", columns, rows, groups)
+        groups.append(KINEMATIC)
+    return without_empty_columns(Table("Accuracy", columns, rows, groups))
 
 
 def readings_table(report: Report) -> Table:
@@ -143,10 +187,11 @@ def readings_table(report: Report) -> Table:
         [Cell(merged(group)), *(estimate(d.rollout_ade_5s[name], "{:.2f}") for name in names)]
         for group, d in zip(groups, sampled, strict=True)
     ]
-    return Table("Readings of the rollouts", columns, rows, [_group(d) for d in sampled])
+    table = Table("Readings of the rollouts", columns, rows, [group_of(d) for d in sampled])
+    return without_empty_columns(table)
 
 
-def merged(group: Sequence[Decoder]) -> str:
+def merged(group: Sequence[Entrant]) -> str:
     """The name of decoders whose plans are the same."""
     return " = ".join(decoder.name for decoder in group)
 
@@ -171,14 +216,23 @@ def estimate(figure: Figure, pattern: str) -> Cell:
     return Cell(text, f"{low} … {high}" if low and high else "")
 
 
-def difference(figure: Figure) -> Cell:
-    """A paired difference; negative is better, settled if its interval excludes 0."""
-    if figure.value == figure.low == figure.high == 0:
+def share(figure: Figure, note: str = "") -> Cell:
+    """A share in per cent, and in small print its interval, or a note where it has none."""
+    shown = (None if end is None else 100 * end for end in (figure.value, figure.low, figure.high))
+    value, low, high = shown
+    cell = estimate(Figure(value=value, low=low, high=high), "{:.1f}")
+    return Cell(cell.text, note or cell.interval)
+
+
+def difference(figure: Figure, *, higher_is_better: bool = False) -> Cell:
+    """A paired difference; settled if its interval excludes 0."""
+    if figure.value == 0 and not figure.low and not figure.high:
         return Cell("0")
     cell = estimate(figure, "{:+.3f}")
     if not figure.excludes_zero or figure.value is None:
         return cell
-    return Cell(cell.text, cell.interval, "better" if figure.value < 0 else "worse")
+    better = (figure.value > 0) == higher_is_better
+    return Cell(cell.text, cell.interval, "better" if better else "worse")
 
 
 def _speedup(figure: Figure) -> Cell:
@@ -198,7 +252,8 @@ def _identity(decoder: Decoder) -> Cell:
     return Cell(text, mark="better" if identity.identical == identity.rollouts else "worse")
 
 
-def _group(decoder: Decoder) -> str:
+def group_of(decoder: Entrant) -> str:
+    """The conditions that decoders of one block share."""
     settings = decoder.settings
     rollouts = "1 rollout" if settings.rollouts == 1 else f"{settings.rollouts} rollouts"
     return f"{rollouts}, temperature {settings.temperature:g}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from drives.bootstrap import LEAST_SEGMENTS
 from drives.costs import LEAST_FOR_P99, OUTLIER
 from drives.results import Decoder, Report
 from drives.table import estimate, merged
@@ -64,8 +65,40 @@ def verdicts(report: Report) -> list[str]:
     sentences = [*_training(report), *_stalls(report)]
     if decoder.name != decoder.reference:
         sentences += [_speed(decoder), *_faster_peer(report, decoder), _sameness(decoder)]
-    sentences.append(_accuracy(report, decoder))
+    sentences += [_accuracy(report, decoder), *_compared(report)]
     return [*sentences, *_parting(report), *_few(report)]
+
+
+def replayed(report: Report) -> str:
+    """How many frames, and of how many windows."""
+    known = report.drive.windows
+    if known is not None and known >= report.frames:
+        return f"{report.frames:,} of {known:,} windows"
+    return "1 frame" if report.frames == 1 else f"{report.frames:,} frames"
+
+
+def intervals(report: Report) -> str:
+    """How the intervals were made, or why there are none."""
+    made = report.intervals
+    segments = "1 segment" if made.segments == 1 else f"{made.segments} contiguous segments"
+    if made.segments < LEAST_SEGMENTS:
+        return (
+            f"None: {segments} of {made.segment_s:g} s; it takes {LEAST_SEGMENTS}. Neighbouring "
+            "windows overlap, so frames are not resampled one by one."
+        )
+    return (
+        f"95 %, block bootstrap: {segments} of {made.segment_s:g} s, {made.resamples} resamples, "
+        f"seed {made.seed}. Neighbouring windows overlap, so frames are not resampled one by one."
+    )
+
+
+def to_beat(report: Report) -> str:
+    """The best kinematic baseline at each horizon that the differences are read at."""
+    last, near = report.best_kinematic(5), report.best_kinematic(3)
+    named = f"{last.name.upper()} ({last.label})"
+    if near.name == last.name:
+        return f"{named} at 3 and at 5 s"
+    return f"{named} at 5 s, {near.name.upper()} ({near.label}) at 3 s"
 
 
 def training_frames(report: Report) -> int:
@@ -121,6 +154,20 @@ def _parting(report: Report) -> list[str]:
     return sentences
 
 
+def _compared(report: Report) -> list[str]:
+    """Which frames the errors leave out, and for whose sake."""
+    lacking = report.leaderboards.without_plan
+    mute = [name for name, count in lacking.items() if count == report.frames]
+    sentences = [f"{name} has no plan on any frame, and no error figures." for name in mute]
+    if report.leaderboards.frames < report.frames:
+        asked = ", ".join(f"{n} lacks {count}" for n, count in lacking.items() if n not in mute)
+        sentences.append(
+            f"Errors, the baselines' too, are over the {report.leaderboards.frames} of "
+            f"{report.frames} frames on which every decoder has a plan ({asked})."
+        )
+    return sentences
+
+
 def _few(report: Report) -> list[str]:
     if report.frames >= LEAST_FOR_P99:
         return []
@@ -159,6 +206,8 @@ def _sameness(decoder: Decoder) -> str:
             f"'{decoder.settings.accept}' promises the same distribution, not the same draws."
         )
     if identity.identical == identity.rollouts:
+        if identity.rollouts == 1:
+            return f"The output equals that of {identity.reference}, token for token."
         return (
             f"All {identity.rollouts} outputs equal those of {identity.reference}, token for token."
         )

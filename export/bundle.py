@@ -11,16 +11,27 @@ from pathlib import Path
 import onnx
 
 from export.checkpoint import Checkpoint, CheckpointError
-from export.configs import DFlashConfig, Qwen3Config, drafter_config, tap_rule, target_config
+from export.configs import Qwen3Config, tap_rule, target_config
+from export.draft_configs import (
+    BlockDrafterConfig,
+    DFlareConfig,
+    DrafterConfig,
+    Eagle3Config,
+    drafter_config,
+)
 from export.graphs.draft import draft_graph
+from export.graphs.eagle3 import draft_head_graph, fuse_graph, step_graph
 from export.graphs.storage import save_graph
 from export.graphs.target import target_graph
 from export.graphs.vocabulary import embed_graph, head_graph
+from export.markov import MARKOV, save_markov
 from export.record import Record, checkpoint_name, earlier_record, folder_name, weights_of
+from export.self_draft import SelfDraft, self_draft
 from planners.language import Language
 from planners.tokens import SpecialNames, Tokenizer
 from runtime.bundle import (
     MANIFEST,
+    AttentionDims,
     DraftDims,
     GraphFile,
     GraphName,
@@ -43,13 +54,15 @@ class Source:
 
     Attributes:
         taps: 0-based target blocks whose output the target graph returns.
+        itself: how the target drafts; None where another drafter does, or none.
     """
 
     target: Checkpoint
     target_config: Qwen3Config
     drafter: Checkpoint | None
-    drafter_config: DFlashConfig | None
+    drafter_config: DrafterConfig | None
     taps: tuple[int, ...]
+    itself: SelfDraft | None = None
 
     @classmethod
     def open(cls, target: Path, drafter: Path | None) -> Source:
@@ -57,23 +70,33 @@ class Source:
         checkpoint = Checkpoint.open(target)
         config = target_config(checkpoint)
         if drafter is None:
-            return cls(checkpoint, config, None, None, tap_rule(config.layers))
+            taps, itself = tap_rule(config.layers), self_draft(checkpoint, config.vocab)
+            return cls(checkpoint, config, None, None, taps, itself)
         draft = Checkpoint.open(drafter)
         draft_config = drafter_config(draft, config)
         return cls(checkpoint, config, draft, draft_config, draft_config.taps)
 
     @property
     def head_top_k(self) -> int:
-        vocab = self.target_config.vocab
-        return vocab if vocab <= FULL_LOGITS_UP_TO else TOP_K
+        return _top_k(self.target_config.vocab)
 
     def graphs(self, max_position: int) -> Iterator[tuple[GraphName, onnx.ModelProto]]:
         """Make one graph after another, so that only one set of weights is in memory."""
         yield "embed", embed_graph(self.target, self.target_config)
         yield "target", target_graph(self.target, self.target_config, self.taps, max_position)
-        if self.drafter and self.drafter_config:
-            yield "draft", draft_graph(self.drafter, self.drafter_config, max_position)
+        yield from self._draft_graphs(max_position)
         yield "head", head_graph(self.target, self.target_config, self.head_top_k)
+
+    def _draft_graphs(self, max_position: int) -> Iterator[tuple[GraphName, onnx.ModelProto]]:
+        drafter, config = self.drafter, self.drafter_config
+        if drafter is None or config is None:
+            return
+        if isinstance(config, BlockDrafterConfig):
+            yield "draft", draft_graph(drafter, config, max_position)
+            return
+        yield "fuse", fuse_graph(drafter, config)
+        yield "draft", step_graph(drafter, config, max_position)
+        yield "draft_head", draft_head_graph(drafter, config, _top_k(config.draft_vocab))
 
 
 def export_bundle(
@@ -92,7 +115,8 @@ def export_bundle(
 
     Args:
         target: folder of a Qwen3 checkpoint with tokenizer.json and, for a planner, language.json.
-        drafter: folder of a DFlash checkpoint for this target.
+        drafter: folder of a DFlash, DFlare or EAGLE-3 checkpoint for this target; without one, a
+            target that was trained to draft for itself does.
         out: the bundle's folder; replaced as a whole, or left alone when anything fails.
         limits: cache rows, rollouts and positions; max_position rows of RoPE are kept.
         name: of the bundle; None takes the earlier bundle's or the target folder's (see
@@ -117,6 +141,8 @@ def export_bundle(
                 for graph, model in source.graphs(limits.max_position)
             }
             files = _copy_files(target, folder)
+            if source.drafter and isinstance(source.drafter_config, BlockDrafterConfig):
+                files |= save_markov(source.drafter, source.drafter_config, folder)
         except OSError as error:
             raise unwritable(folder, error) from error
         tokenizer = Tokenizer.load(folder / _TOKENIZER, special, vocab=source.target_config.vocab)
@@ -126,7 +152,7 @@ def export_bundle(
         manifest = Manifest(
             name=name or record.name,
             target=_target_dims(source),
-            draft=_draft_dims(source.drafter_config),
+            draft=_draft_dims(source, tokenizer.mask),
             graphs=graphs,
             head_top_k=source.head_top_k,
             language=_LANGUAGE if _LANGUAGE in files else None,
@@ -193,10 +219,38 @@ def _target_dims(source: Source) -> TargetDims:
     )
 
 
-def _draft_dims(c: DFlashConfig | None) -> DraftDims | None:
+def _top_k(vocab: int) -> int:
+    """Logits that a head over `vocab` tokens returns."""
+    return vocab if vocab <= FULL_LOGITS_UP_TO else TOP_K
+
+
+def _draft_dims(source: Source, mask_token: int) -> DraftDims | None:
+    c, itself = source.drafter_config, source.itself
+    if itself is not None:
+        sizes = _target_dims(source).model_dump(include=set(AttentionDims.model_fields))
+        return DraftDims(
+            method="self",
+            **sizes,
+            block=itself.block_size,
+            mask_token=itself.mask_token_id,
+            scaffold_in_block=itself.scaffold_in_block,
+        )
     if c is None:
         return None
+    if isinstance(c, Eagle3Config):
+        return DraftDims(
+            method="eagle3",
+            layers=c.layers,
+            heads=c.heads,
+            kv_heads=c.kv_heads,
+            head_dim=c.head_dim,
+            block=c.depth + 1,
+            mask_token=mask_token,
+            scaffold_in_block=c.scaffold_runs,
+            head_top_k=_top_k(c.draft_vocab),
+        )
     return DraftDims(
+        method="dflare" if isinstance(c, DFlareConfig) else "dflash",
         layers=c.layers,
         heads=c.heads,
         kv_heads=c.kv_heads,
@@ -204,6 +258,7 @@ def _draft_dims(c: DFlashConfig | None) -> DraftDims | None:
         block=c.block,
         mask_token=c.mask_token,
         scaffold_in_block=c.scaffold_in_block,
+        markov=MARKOV if c.markov_rank else None,
     )
 
 

@@ -16,7 +16,8 @@ from runtime.errors import SlipstreamError
 Floats = NDArray[np.float32]
 
 _HEADER_LIMIT = 100 << 20  # bytes; the format's own limit
-_BYTES = {"F32": 4, "F16": 2, "BF16": 2}
+_BYTES = {"F32": 4, "F16": 2, "BF16": 2, "I64": 8, "BOOL": 1}
+_WEIGHTS = ("F32", "F16", "BF16")
 
 
 class CheckpointError(SlipstreamError):
@@ -67,6 +68,41 @@ class Checkpoint:
         Raises:
             CheckpointError: it is missing, has another shape, or holds a number that isn't finite.
         """
+        place = self._place(name, shape)
+        if place.dtype not in _WEIGHTS:
+            raise self.unfit(name, f"a tensor of {', '.join(_WEIGHTS)}", place.dtype)
+        values = _decode(place)
+        if not np.isfinite(values).all():
+            raise CheckpointError(
+                f"{place.path}: {name} holds numbers that are not finite",
+                expected="finite weights",
+                found=f"{int((~np.isfinite(values)).sum())} of {values.size} are NaN or infinite",
+                fix="train or save the checkpoint again",
+            )
+        return values
+
+    def integers(self, name: str, *shape: int) -> NDArray[np.int64]:
+        """One tensor of whole numbers, of exactly this shape.
+
+        Raises:
+            CheckpointError: it is missing, or has another shape or type.
+        """
+        place = self._place(name, shape)
+        if place.dtype != "I64":
+            raise self.unfit(name, "a tensor of I64", place.dtype)
+        values = np.fromfile(place.path, "<i8", prod(place.shape), offset=place.start)
+        return values.reshape(place.shape).astype(np.int64, copy=False)
+
+    def unfit(self, name: str, expected: str, found: object) -> CheckpointError:
+        """An error about what a tensor holds."""
+        return CheckpointError(
+            f"{self.tensors[name].path}: {name} can't be used",
+            expected=expected,
+            found=str(found)[:80],
+            fix="train or save the checkpoint again",
+        )
+
+    def _place(self, name: str, shape: tuple[int, ...]) -> Location:
         place = self.tensors.get(name)
         if place is None:
             raise CheckpointError(
@@ -82,15 +118,7 @@ class Checkpoint:
                 found=str(list(place.shape)),
                 fix="use the config.json that was saved with these weights",
             )
-        values = _decode(place)
-        if not np.isfinite(values).all():
-            raise CheckpointError(
-                f"{place.path}: {name} holds numbers that are not finite",
-                expected="finite weights",
-                found=f"{int((~np.isfinite(values)).sum())} of {values.size} are NaN or infinite",
-                fix="train or save the checkpoint again",
-            )
-        return values
+        return place
 
 
 def _weight_files(folder: Path) -> list[Path]:

@@ -1,4 +1,4 @@
-"""What a checkpoint's config.json says, checked: Qwen3 targets and DFlash drafters."""
+"""What a checkpoint's config.json says, checked: the target, and what drafters share with it."""
 
 from __future__ import annotations
 
@@ -46,78 +46,14 @@ class Qwen3Config(BaseModel):
         return self.heads // self.kv_heads
 
 
-class DFlashConfig(Qwen3Config):
-    """A DFlash drafter (arXiv 2602.06036): a Qwen3-style stack that reads target taps.
-
-    Attributes:
-        block: rows of a block, the anchor included.
-        mask_token: stands where a token is to be drafted.
-        taps: 0-based target blocks whose output residual is read.
-        scaffold_in_block: fixed tokens stand in the block as themselves.
-    """
-
-    block: int = Field(gt=1, le=1 << 10)
-    mask_token: int = Field(ge=0)
-    taps: tuple[int, ...] = Field(min_length=1)
-    scaffold_in_block: bool = False
-
-
 def target_config(checkpoint: Checkpoint) -> Qwen3Config:
     """The sizes of a Qwen3ForCausalLM checkpoint.
 
     Raises:
         CheckpointError: another architecture, or an option that the graphs don't have.
     """
-    _check_architecture(checkpoint, "Qwen3ForCausalLM")
-    return _validated(checkpoint, Qwen3Config, _decoder_fields(checkpoint))
-
-
-def drafter_config(checkpoint: Checkpoint, target: Qwen3Config) -> DFlashConfig:
-    """The sizes of a DFlash checkpoint that drafts for this target.
-
-    Raises:
-        CheckpointError: another architecture, an unknown option, or sizes that don't fit.
-    """
-    _check_architecture(checkpoint, "DFlashDraftModel")
-    raw = checkpoint.config
-    own = raw.get("dflash_config") or {}
-    if not isinstance(own, Mapping):
-        raise _unsupported(checkpoint, "dflash_config", "an object")
-    if raw.get("is_causal") or own.get("is_causal"):
-        raise _unsupported(checkpoint, "is_causal", "false: a block is read in both directions")
-    config = _validated(
-        checkpoint,
-        DFlashConfig,
-        _decoder_fields(checkpoint)
-        | {
-            "block": raw.get("block_size", own.get("block_size")),
-            "mask_token": own.get("mask_token_id", raw.get("mask_token_id")),
-            "taps": own.get("target_layer_ids", raw.get("target_layer_ids")),
-            "scaffold_in_block": own.get("scaffold_in_block", raw.get("scaffold_in_block", False)),
-        },
-    )
-    if config.width != target.width or config.vocab != target.vocab:
-        raise CheckpointError(
-            f"{checkpoint.folder} does not fit the target",
-            expected=f"hidden_size {target.width} and vocab_size {target.vocab}",
-            found=f"hidden_size {config.width} and vocab_size {config.vocab}",
-            fix="export a drafter that was trained for this target",
-        )
-    if not all(0 <= tap < target.layers for tap in config.taps):
-        raise CheckpointError(
-            f"{checkpoint.folder / 'config.json'}: target_layer_ids don't fit the target",
-            expected=f"blocks 0..{target.layers - 1}",
-            found=str(list(config.taps)),
-            fix="export a drafter that was trained for this target",
-        )
-    if config.mask_token >= config.vocab:
-        raise CheckpointError(
-            f"{checkpoint.folder / 'config.json'}: mask_token_id is outside of the vocabulary",
-            expected=f"0..{config.vocab - 1}",
-            found=str(config.mask_token),
-            fix="set dflash_config.mask_token_id to the token the drafter was trained with",
-        )
-    return config
+    check_architecture(checkpoint, "Qwen3ForCausalLM")
+    return validated(checkpoint, Qwen3Config, decoder_fields(checkpoint))
 
 
 def tap_rule(layers: int, count: int = 5) -> tuple[int, ...]:
@@ -131,30 +67,33 @@ def tap_rule(layers: int, count: int = 5) -> tuple[int, ...]:
 _Config = TypeVar("_Config", bound=Qwen3Config)
 
 
-def _check_architecture(checkpoint: Checkpoint, wanted: str) -> None:
+def check_architecture(checkpoint: Checkpoint, *known: str) -> str:
+    """The checkpoint's architecture, one of the known ones."""
     found = checkpoint.config.get("architectures")
-    if found != [wanted]:
+    if found not in [[name] for name in known]:
         raise CheckpointError(
             f"{checkpoint.folder / 'config.json'}: unknown architecture",
-            expected=f'"architectures": ["{wanted}"]',
+            expected=" or ".join(f'"architectures": ["{name}"]' for name in known),
             found=str(found),
-            fix="slipstream exports a Qwen3 target and a DFlash drafter (--draft)",
+            fix="slipstream exports a Qwen3 target and a DFlash, DFlare or EAGLE-3 drafter",
         )
+    return str(found[0])
 
 
-def _decoder_fields(checkpoint: Checkpoint) -> dict[str, Any]:
+def decoder_fields(checkpoint: Checkpoint) -> dict[str, Any]:
+    """The fields of `Qwen3Config`, not validated yet; raises CheckpointError for an option."""
     raw = checkpoint.config
     if raw.get("hidden_act", "silu") != "silu":
-        raise _unsupported(checkpoint, "hidden_act", "silu")
+        raise unsupported(checkpoint, "hidden_act", "silu")
     if raw.get("attention_bias"):
-        raise _unsupported(checkpoint, "attention_bias", "false")
+        raise unsupported(checkpoint, "attention_bias", "false")
     if raw.get("use_sliding_window") or "sliding_attention" in str(raw.get("layer_types")):
-        raise _unsupported(checkpoint, "use_sliding_window", "full attention in every layer")
+        raise unsupported(checkpoint, "use_sliding_window", "full attention in every layer")
     rope = raw.get("rope_parameters") or raw.get("rope_scaling") or {}
     if not isinstance(rope, Mapping):
-        raise _unsupported(checkpoint, "rope_parameters", "an object")
+        raise unsupported(checkpoint, "rope_parameters", "an object")
     if rope.get("rope_type", rope.get("type", "default")) != "default":
-        raise _unsupported(checkpoint, "rope_parameters", "rope_type default")
+        raise unsupported(checkpoint, "rope_parameters", "rope_type default")
     return {
         "layers": raw.get("num_hidden_layers"),
         "width": raw.get("hidden_size"),
@@ -185,10 +124,17 @@ _NAMES = {
     "mask_token": "dflash_config.mask_token_id",
     "taps": "dflash_config.target_layer_ids",
     "scaffold_in_block": "dflash_config.scaffold_in_block",
+    "markov_rank": "markov_rank",
+    "draft_vocab": "draft_vocab_size",
+    "depth": "ttt_length",
+    "fusion_softmax": "dflash_config.fusion_softmax",
+    "heterogeneous_kv": "dflash_config.heterogeneous_kv",
+    "fusion_fc": "dflash_config.fusion_fc",
 }
 
 
-def _validated(checkpoint: Checkpoint, kind: type[_Config], fields: dict[str, Any]) -> _Config:
+def validated(checkpoint: Checkpoint, kind: type[_Config], fields: dict[str, Any]) -> _Config:
+    """A config of these fields; raises CheckpointError that names the key in config.json."""
     try:
         config = kind(**fields)
     except ValidationError as error:
@@ -210,7 +156,8 @@ def _validated(checkpoint: Checkpoint, kind: type[_Config], fields: dict[str, An
     return config
 
 
-def _unsupported(checkpoint: Checkpoint, key: str, expected: str) -> CheckpointError:
+def unsupported(checkpoint: Checkpoint, key: str, expected: str) -> CheckpointError:
+    """The error for an option that the graphs don't have."""
     return CheckpointError(
         f"{checkpoint.folder / 'config.json'}: {key} has a value that can't be exported",
         expected=expected,

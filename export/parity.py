@@ -9,17 +9,26 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from math import ceil, floor, log10
 from pathlib import Path
 
 import numpy as np
 import torch
 from transformers import Qwen3ForCausalLM
+from transformers.utils.logging import disable_progress_bar
 
 from export.cache_rows import MASKED, CacheRows, Floats, Ints, causal, lineage
 from export.checkpoint import Checkpoint
-from export.configs import drafter_config, tap_rule, target_config
-from planners.nets.dflash import DFlash, load_drafter
+from export.configs import tap_rule, target_config
+from export.draft_configs import Eagle3Config, drafter_config
+from export.parity_block import check_block_drafter, check_markov
+from export.parity_eagle3 import check_eagle3
+from export.parity_self import check_self_drafting
+from export.self_draft import self_draft
+from planners.nets.block_drafter import BlockDrafter
+from planners.nets.drafters import load_drafter
+from planners.nets.eagle3 import Eagle3, load_eagle3
 from runtime.bundle import GraphName
 from runtime.engines.base import Array
 from runtime.engines.onnx import OnnxEngine
@@ -47,10 +56,15 @@ def check_parity(
     source = Checkpoint.open(target)
     config = target_config(source)
     taps = tap_rule(config.layers)
-    draft = None
+    draft: BlockDrafter | Eagle3 | None = None
+    itself = None if drafter else self_draft(source, config.vocab)
     if drafter:
-        taps = drafter_config(Checkpoint.open(drafter), config).taps
-        draft = load_drafter(drafter)
+        sizes = drafter_config(Checkpoint.open(drafter), config)
+        taps = sizes.taps
+        if isinstance(sizes, Eagle3Config):
+            draft = load_eagle3(drafter, taps)
+        else:
+            draft = load_drafter(drafter)
     reference = _Reference(target, taps)
     engines = {name: OnnxEngine(path, threads=1) for name, path in graphs.items()}
     found = _Differences()
@@ -58,8 +72,23 @@ def check_parity(
     with torch.inference_mode(), _torch_threads(config.width):
         _check_target(found, reference, engines, config.vocab, far)
         _check_head(found, reference, engines)
+        if itself:
+            check_self_drafting(
+                found.add,
+                reference.model,
+                partial(_target_pass, engines),
+                partial(CacheRows, engines["target"]),
+                itself.block_size,
+                far,
+            )
         if draft:
-            _check_draft(found, reference, draft, engines, config.vocab, far)
+            embed = reference.model.model.embed_tokens
+            paths, drawn = _random_taps(reference, config.vocab, far)
+            if isinstance(draft, Eagle3):
+                check_eagle3(found.add, draft, embed, paths, drawn, engines, far)
+            else:
+                check_block_drafter(found.add, draft, embed, drawn, engines, far)
+                check_markov(found.add, draft, graphs["draft"].parent)
     found.judge(target)
     return found.largest
 
@@ -114,6 +143,7 @@ class _Reference:
     """transformers' own Qwen3 in fp32."""
 
     def __init__(self, folder: Path, taps: tuple[int, ...]) -> None:
+        disable_progress_bar()
         self.model = Qwen3ForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
         self.taps = taps
 
@@ -234,62 +264,9 @@ def _check_head(
     found.add("top k", -np.sort(-outputs["top_logits"], -1), best, relative=True)
 
 
-def _check_draft(
-    found: _Differences,
-    reference: _Reference,
-    drafter: DFlash,
-    engines: Mapping[GraphName, OnnxEngine],
-    vocab: int,
-    far: int,
-) -> None:
-    """Context in the trunk, then in the branch with rejected rows, then new; the block last."""
-    graph, rng = engines["draft"], np.random.default_rng(2)
-    block = drafter.config.block_size
+def _random_taps(reference: _Reference, vocab: int, start: int) -> tuple[Ints, torch.Tensor]:
+    """Two paths [2, 17] whose first 9 tokens are the same, and the target's taps of them."""
+    rng = np.random.default_rng(2)
     prefix, rest = rng.integers(0, vocab, (1, 9)), rng.integers(0, vocab, (2, 8))
-    drafted = rng.integers(0, vocab, (2, block))
     paths = np.hstack([np.repeat(prefix, 2, 0), rest])
-    taps = reference.run(paths, far)[1]
-    trunk, branch = CacheRows(graph, "trunk", 16, 1), CacheRows(graph, "branch", 8, 2)
-
-    def run(rows: slice, context: Ints, tokens: Ints, valid: Ints) -> dict[str, Array]:
-        """Hand over taps of some rows at context positions [N, C], and draft tokens [N, B]."""
-        n, c = context.shape
-        positions = context.max(1, keepdims=True) + 1 + np.arange(tokens.shape[1])
-        past = np.broadcast_to(branch.bias[:n, None], (n, tokens.shape[1], 8))
-        fresh = np.where(np.arange(c) < valid[:, None], np.float32(0), MASKED)[:, None]
-        fresh = np.broadcast_to(fresh, (n, tokens.shape[1], c))
-        among = np.zeros((n, tokens.shape[1], tokens.shape[1]), np.float32)
-        embeddings = engines["embed"].run({"tokens": tokens.astype(np.int32)}, {})["embeddings"]
-        outputs = graph.run(
-            {
-                "block_embeddings": embeddings,
-                "block_positions": np.ascontiguousarray(positions, np.int32),
-                "taps": np.ascontiguousarray(taps[:n, rows].numpy()),
-                "tap_positions": np.ascontiguousarray(context, np.int32),
-                "trunk_bias": trunk.bias[0],
-                "branch_bias": np.concatenate([past, fresh, among], -1),
-                **trunk.arrays,
-                **{name: np.ascontiguousarray(a[:, :n]) for name, a in branch.arrays.items()},
-            },
-            {},
-        )
-        return {name: array.copy() for name, array in outputs.items()}
-
-    def compare(check: str, hidden: Array, upto: int, tokens: Ints) -> None:
-        n, b = tokens.shape
-        embedded = reference.model.model.embed_tokens(torch.from_numpy(tokens))
-        context = torch.arange(far, far + upto)[None].expand(n, -1)
-        positions = torch.arange(far + upto, far + upto + b)[None].expand(n, -1)
-        expected = drafter(embedded, positions, taps[:n, :upto], context)
-        found.add(check, hidden, expected)
-
-    first = run(slice(0, 9), far + np.arange(9)[None], drafted[:1], np.array([9]))
-    compare("draft", first["hidden"], 9, drafted[:1])
-    trunk.append(first, np.array([9]))
-    both = np.broadcast_to(far + 9 + np.arange(5), (2, 5))
-    second = run(slice(9, 14), both, drafted, np.array([5, 5]))
-    compare("draft over trunk", second["hidden"], 14, drafted)
-    branch.append(second, np.array([5, 5]))
-    both = np.broadcast_to(far + 14 + np.arange(3), (2, 3))
-    third = run(slice(14, 17), both, drafted, np.array([3, 3]))
-    compare("draft over trunk and branch", third["hidden"], 17, drafted)
+    return paths, reference.run(paths, start)[1]

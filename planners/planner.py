@@ -150,6 +150,10 @@ class Planner:
             flags=chosen.flags,
         )
 
+    def forget(self) -> None:
+        """Forget what earlier frames taught the cost gate, as if the planner were just loaded."""
+        self.decoder.forget()
+
     def text(self, tokens: NDArray[np.int64]) -> str:
         """An output [L] as text, padding left out."""
         silent = {self.tokenizer.null, self.tokenizer.eos}

@@ -16,7 +16,7 @@ from runtime.files import sha256
 
 BUNDLE_VERSION = 1
 MANIFEST = "bundle.json"
-GraphName = Literal["embed", "target", "draft", "head"]
+GraphName = Literal["embed", "target", "draft", "head", "fuse", "draft_head"]
 # Bounds far beyond any model, so that a damaged number is an error and not all of the memory.
 Size = Annotated[int, Field(strict=True, gt=0, le=1 << 20)]
 Count = Annotated[int, Field(strict=True, gt=0, le=1 << 10)]
@@ -60,13 +60,47 @@ class TargetDims(AttentionDims):
 
 
 class DraftDims(AttentionDims):
-    """A block drafter's sizes. `block` counts the anchor: block - 1 tokens are drafted at most."""
+    """A drafter's sizes. `block` counts the anchor: block - 1 tokens are drafted at most.
 
-    method: Literal["dflash"] = "dflash"
+    A stepwise drafter (EAGLE-3) drafts a token a pass; its block counts the anchor and the passes,
+    and fixed tokens that are passed with the token before them come on top. A target that drafts
+    for itself (`self`) has no graph more; its sizes are given again.
+    """
+
+    method: Literal["dflash", "dflare", "eagle3", "self"] = "dflash"
     block: int = Field(strict=True, gt=1, le=1 << 10)
     mask_token: Token
-    # Fixed tokens stand in the block as themselves; a published DFlash checkpoint has masks there.
+    # Fixed tokens stand in the block as themselves, or are passed with the token before them;
+    # published checkpoints have masks there, or take a pass for each.
     scaffold_in_block: bool = False
+    # k of the drafter's own head; None where it uses the target's
+    head_top_k: Size | None = None
+    # what the token before a slot adds to its logits (safetensors); None: slots are independent
+    markov: FileName | None = None
+
+    @property
+    def stepwise(self) -> bool:
+        """A pass drafts one token, and the next pass reads it."""
+        return self.method == "eagle3"
+
+    @property
+    def of_target(self) -> bool:
+        """The target's own pass drafts, over its own cache."""
+        return self.method == "self"
+
+    @property
+    def graphs(self) -> set[GraphName]:
+        """What a bundle with this drafter needs besides the target's graphs."""
+        own: set[GraphName] = set() if self.of_target else {"draft"}
+        return own | {"fuse", "draft_head"} if self.stepwise else own
+
+    @model_validator(mode="after")
+    def _heads_are_known(self) -> DraftDims:
+        if self.stepwise != (self.head_top_k is not None):
+            raise ValueError("head_top_k belongs to a drafter with a head of its own")
+        if self.of_target and self.markov is not None:
+            raise ValueError("markov belongs to a drafter of its own")
+        return self
 
 
 class GraphFile(Strict):
@@ -125,10 +159,24 @@ class Manifest(Strict):
 
     @model_validator(mode="after")
     def _graphs_are_there(self) -> Manifest:
-        wanted = {"embed", "target", "head"} | ({"draft"} if self.draft else set())
+        wanted = {"embed", "target", "head"} | (self.draft.graphs if self.draft else set())
         if missing := sorted(wanted - set(self.graphs)):
             raise ValueError(f"graphs lack {', '.join(missing)}")
         return self
+
+    @model_validator(mode="after")
+    def _one_network_has_one_size(self) -> Manifest:
+        for name in AttentionDims.model_fields if self.draft and self.draft.of_target else ():
+            own, given = getattr(self.target, name), getattr(self.draft, name)
+            if own != given:
+                raise ValueError(f"draft.{name} {given} of a target that has {own}")
+        return self
+
+    @property
+    def networks(self) -> list[AttentionDims]:
+        """Those with a cache of their own: the target, and a drafter that is not the target."""
+        own = self.draft if self.draft and not self.draft.of_target else None
+        return [self.target, own] if own else [self.target]
 
     @model_validator(mode="after")
     def _tokens_are_in_the_vocabulary(self) -> Manifest:
@@ -217,7 +265,8 @@ def _check_files(folder: Path, manifest: Manifest) -> None:
     for graph in manifest.graphs.values():
         wanted[graph.file] = graph.sha256
         wanted.update(graph.external)
-    for named in (manifest.tokenizer, manifest.language):
+    markov = manifest.draft.markov if manifest.draft else None
+    for named in (manifest.tokenizer, manifest.language, markov):
         if named and named not in wanted:
             raise BundleError(
                 f"{folder / MANIFEST} lists no SHA-256 for {named}",

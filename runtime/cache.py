@@ -23,6 +23,7 @@ from runtime.errors import CacheFullError
 MASKED = np.float32(-30000.0)  # a score's bias that softmax turns into 0; finite, and fits fp16
 BUCKET = 32  # rows in use are rounded up to this, so that engines see few shapes
 Layer = Any  # a buffer of the cache's device
+Mark = tuple[int, int]  # rows in use of trunk and branches
 FP32: np.dtype[Any] = np.dtype(np.float32)
 
 
@@ -68,6 +69,7 @@ class TwoPartCache:
     Args:
         device: where keys and values are kept.
         dtype: theirs, that of the graph's `present` outputs.
+        aside: rows of the branch before a fork, for passes that are put aside.
     """
 
     def __init__(
@@ -77,9 +79,10 @@ class TwoPartCache:
         branch: int,
         device: Device = HOST,
         dtype: np.dtype[Any] = FP32,
+        aside: int = 1,
     ) -> None:
         self.dims, self.device, self.dtype = dims, device, dtype
-        self.branch_rows = branch
+        self.branch_rows, self.aside_rows = branch, aside
         self._row = (dims.kv_heads, dims.head_dim)
         self.trunk = Part(
             device,
@@ -87,14 +90,15 @@ class TwoPartCache:
             np.full((1, trunk), MASKED),
         )
         self._memory: list[Layer] = []  # the branches', kept for reuse
-        self.branches = self._open_branches(1, 1)  # a masked row: engines take no empty input
+        # at least a masked row: engines take no empty input
+        self.branches = self._open_branches(1, aside)
         self.forked = False
 
     def reset(self) -> None:
         """Forget everything, keep the memory."""
         self.trunk.used = 0
         self.trunk.bias[:] = MASKED
-        self.branches = self._open_branches(1, 1)
+        self.branches = self._open_branches(1, self.aside_rows)
         self.forked = False
 
     @property
@@ -112,15 +116,19 @@ class TwoPartCache:
         self.branches = self._open_branches(n, self.branch_rows)
         self.forked = True
 
-    def reserve(self, rows: int) -> list[Layer]:
-        """The next free rows of every layer's key and value, each [rows, N, Hkv, D]."""
-        part = self._growing
+    def reserve(self, rows: int, aside: bool = False) -> list[Layer]:
+        """The next free rows of every layer's key and value, each [rows, N, Hkv, D].
+
+        Args:
+            aside: of the branches even before a fork, for rows that `put_aside`; nothing is moved.
+        """
+        part = self.branches if aside else self._growing
         first = self._aligned(part.used)
-        if first + rows > part.capacity:
+        if first + rows > part.capacity and not aside:
             self._compact(part)
             first = self._aligned(part.used)
         if first + rows > part.capacity:
-            name = "branch" if self.forked else "trunk"
+            name = "trunk" if part is self.trunk else "branch"
             raise CacheFullError(
                 f"the cache's {name} is full",
                 expected=f"at most {part.capacity} rows (the bundle's limits.{name})",
@@ -132,17 +140,47 @@ class TwoPartCache:
         start = first * self.rollouts * prod(self._row)
         return [self.device.view(layer, start, shape) for layer in part.layers]
 
-    def commit(self, holds: NDArray[np.bool_]) -> None:
+    def commit(self, holds: NDArray[np.bool_], loose: int = 0) -> Mark:
         """Say which of the reserved rows each rollout keeps.
 
         Args:
             holds: [N, rows]
+            loose: how many of the rows, the last ones, are kept for now.
+
+        Returns:
+            Where to `rewind` to, to forget the loose rows.
         """
         part = self._growing
         rows = holds.shape[1]
         part.bias[:, part.used : part.used + rows] = np.where(holds, np.float32(0.0), MASKED)
-        kept = np.flatnonzero(holds.any(axis=0))
-        part.used += int(kept[-1]) + 1 if len(kept) else 0
+        first, kept = part.used, np.flatnonzero(holds.any(axis=0))
+        firm = kept[kept < rows - loose]
+        part.used = first + (int(firm[-1]) + 1 if len(firm) else 0)
+        mark = self.trunk.used, self.branches.used
+        part.used = first + (int(kept[-1]) + 1 if len(kept) else 0)
+        return mark
+
+    def put_aside(self, rows: int) -> NDArray[np.int64]:
+        """Keep reserved rows of the branches for now, seen only by whom a pass says.
+
+        Returns:
+            [rows] their columns in the branches.
+        """
+        part = self.branches
+        columns = part.used + np.arange(rows)
+        part.used += rows
+        return columns
+
+    def make_room(self, rows: int) -> None:
+        """Compact the branches now if that many rows could not be put aside."""
+        if self.branches.used + rows > self.branches.capacity:
+            self._compact(self.branches)
+
+    def rewind(self, mark: Mark) -> None:
+        """Forget every row since `mark`."""
+        for part, used in zip((self.trunk, self.branches), mark, strict=True):
+            part.bias[:, used : part.used] = MASKED
+            part.used = used
 
     def keep(self, rollouts: NDArray[np.int64]) -> None:
         """Drop all other rollouts (a gather of the branches' rows in use)."""

@@ -96,7 +96,9 @@ def measure(graphs: Graphs) -> CostCurve:
     """Time both passes over the grid; about two seconds for a small model."""
     limits, draft = graphs.manifest.limits, graphs.manifest.draft
     rollouts = sorted({1, min(4, limits.rollouts), limits.rollouts})
-    rows = [1, 2, 4, 8, 16] if draft is None else sorted({1, 2, 4, 8, draft.block})
+    # a stepwise drafter's block says how many passes it makes, not how wide they are
+    wide = draft.block if draft and not draft.stepwise else 16
+    rows = sorted({1, 2, 4, 8, wide})
     lengths = sorted({min(128, limits.trunk // 2), limits.trunk})
     shape = (len(rollouts), len(rows), len(lengths))
     target, drafter = np.empty(shape), np.full(shape, np.inf)
@@ -124,9 +126,14 @@ def target_pass(graphs: Graphs, n: int, s: int, length: int) -> Callable[[], Non
 
 
 def draft_pass(graphs: Graphs, n: int, s: int, length: int) -> Callable[[], None]:
-    """A drafter pass over a block of s, with the rows of half a block as new context."""
+    """A drafter pass over a block of s, with the rows of half a block as new context; of a stepwise
+    drafter, a step over s rows; of a target that drafts for itself, its pass over them."""
     manifest = graphs.manifest
     assert manifest.draft is not None
+    if manifest.draft.of_target:
+        return target_pass(graphs, n, s, length)
+    if manifest.draft.stepwise:
+        return _step_pass(graphs, n, s, length)
     cache = _filled(graphs, manifest.draft, n, length)
     tokens, positions = np.zeros((n, s), np.int32), np.zeros((n, s), np.int32)
     context = max(1, s // 2)
@@ -137,6 +144,20 @@ def draft_pass(graphs: Graphs, n: int, s: int, length: int) -> Callable[[], None
         block = graphs.embed(tokens)
         hidden = graphs.draft(block, positions, taps, positions[:, :context], bias, cache)
         graphs.head(hidden)
+
+    return run
+
+
+def _step_pass(graphs: Graphs, n: int, s: int, length: int) -> Callable[[], None]:
+    assert graphs.manifest.draft is not None
+    cache = _filled(graphs, graphs.manifest.draft, n, length)
+    tokens, positions = np.zeros((n, s), np.int32), np.zeros((n, s), np.int32)
+    bias = np.zeros((n, s, s), np.float32)
+    features = graphs.device.to_device(np.zeros((n, s, graphs.manifest.target.width), np.float32))
+
+    def run() -> None:
+        hidden = graphs.step(graphs.embed(tokens), features, positions, bias, cache)
+        graphs.draft_head(hidden)
 
     return run
 

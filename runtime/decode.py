@@ -24,7 +24,11 @@ from runtime.propose import Block
 from runtime.proposer import MAX_NODES, Proposer
 from runtime.scaffold import Scaffold
 from runtime.script import Rollouts, Script
+from runtime.self_drafter import SelfDrafter
 from runtime.settings import DRAFTING, DecodeSettings, Sampling
+from runtime.step_drafter import StepDrafter
+from runtime.step_gate import StepGate
+from runtime.step_proposer import StepProposer
 from runtime.telemetry import FrameStats
 from runtime.tree import causal, tree_bias
 
@@ -60,7 +64,7 @@ class Decoder:
         limits = manifest.limits
         self.cache = graphs.cache(manifest.target, limits.trunk, limits.branch)
         self.draft_cache: TwoPartCache | None = None
-        if manifest.draft:
+        if manifest.draft and not manifest.draft.of_target:
             self.draft_cache = graphs.cache(manifest.draft, limits.trunk, limits.branch)
         self._gates: dict[tuple[str, str], Gate] = {}
 
@@ -75,8 +79,14 @@ class Decoder:
         key = settings.method, settings.rule
         if key not in self._gates:
             half = (draft.block // 2,) if draft.block // 2 >= NARROWEST else ()
-            self._gates[key] = Gate(self.curve, (*half, draft.block), ARMS[settings.method])
+            widths, arms = (*half, draft.block), ARMS[settings.method]
+            kind = StepGate if draft.stepwise else Gate
+            self._gates[key] = kind(self.curve, widths, arms)
         return self._gates[key]
+
+    def forget(self) -> None:
+        """Forget what the gates have learned: the next frame is decoded like the first one."""
+        self._gates.clear()
 
     def decode(
         self, prompt: Ints, scaffold: Scaffold, settings: DecodeSettings, fork_at: str | None
@@ -114,10 +124,7 @@ class _Frame:
         self.script = script
         self.cache = decoder.cache
         self.cache.reset()
-        self.drafter: BlockDrafter | None = None
-        if settings.method in DRAFTING and decoder.draft_cache is not None:
-            decoder.draft_cache.reset()
-            self.drafter = BlockDrafter(decoder.graphs, decoder.draft_cache)
+        self.drafter = self._open_drafter(decoder)
         self.rollouts = Rollouts(
             np.zeros(1, np.int64), self.script.tokens[None].copy(), np.zeros(1, np.int64)
         )
@@ -126,15 +133,7 @@ class _Frame:
         self.finished: dict[int, Ints] = {}
         self.draws = Draws(settings.seed, settings.frame)
         self.judge = Judge(self.graphs, self.script, self.draws, self.stats)
-        self.proposer = Proposer(
-            settings,
-            self.script,
-            self.drafter,
-            self.gate,
-            self.draws,
-            self.stats,
-            most_nodes=min(MAX_NODES, self.graphs.manifest.limits.branch // 4),
-        )
+        self.proposer = self._open_proposer()
 
     def prefill(self) -> None:
         """Everything known from the start, short of the last token, which anchors round one."""
@@ -220,6 +219,23 @@ class _Frame:
 
     # What the steps lean on.
 
+    def _open_drafter(self, decoder: Decoder) -> BlockDrafter | SelfDrafter | StepDrafter | None:
+        draft, cache = self.graphs.manifest.draft, decoder.draft_cache
+        if self.settings.method not in DRAFTING or draft is None:
+            return None
+        if cache is None:
+            return SelfDrafter(self.graphs, self.cache)
+        cache.reset()
+        return (StepDrafter if draft.stepwise else BlockDrafter)(self.graphs, cache)
+
+    def _open_proposer(self) -> Proposer | StepProposer:
+        most = min(MAX_NODES, self.graphs.manifest.limits.branch // 4)
+        rest = self.draws, self.stats, most
+        if isinstance(self.drafter, StepDrafter):
+            gate = self.gate if isinstance(self.gate, StepGate) else None
+            return StepProposer(self.settings, self.script, self.drafter, gate, *rest)
+        return Proposer(self.settings, self.script, self.drafter, self.gate, *rest)
+
     def _known_pass(self, last: int, stage: str) -> None:
         """Put the known tokens from start to last-1 into the cache; `last` becomes the anchor."""
         start = int(self.rollouts.start[0])
@@ -238,8 +254,8 @@ class _Frame:
 
     def _measure_memory(self) -> None:
         """Keep the most: branches shrink when rollouts leave."""
-        caches = [self.cache, *([self.drafter.cache] if self.drafter else [])]
-        held = sum(cache.nbytes for cache in caches)
+        own = self.drafter.cache if self.drafter else None
+        held = self.cache.nbytes + (own.nbytes if own else 0)
         self.stats.cache_bytes = max(self.stats.cache_bytes, held)
         self.stats.device_bytes = max(self.stats.device_bytes, self.graphs.nbytes)
 

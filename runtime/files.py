@@ -59,12 +59,13 @@ def write_atomic(path: Path, data: bytes | str, option: str = "-o") -> None:
         temporary.unlink(missing_ok=True)
 
 
-def check_writable(path: Path, *, folder: bool = False) -> None:
+def check_writable(path: Path, *, folder: bool = False, option: str = "-o") -> None:
     """Insist, before the work, that `write_atomic` or `new_folder` can make `path` after it.
 
     Args:
         path: the output; nothing of it is made here.
         folder: it is one; a folder in a file's place is in the way.
+        option: the command's option that names the place, for the error.
 
     Raises:
         SlipstreamError: naming the output.
@@ -76,7 +77,36 @@ def check_writable(path: Path, *, folder: bool = False) -> None:
         there = next(parent for parent in path.parents if parent.exists())
         os.rmdir(tempfile.mkdtemp(dir=there, prefix=_prefix(path), suffix=_NEW))
     except OSError as error:
-        raise unwritable(path, error) from error
+        raise unwritable(path, error, option) from error
+
+
+@contextmanager
+def new_file(path: Path, option: str = "-o") -> Iterator[Path]:
+    """Where to write a file that takes its name `path` only when the block ends without an error.
+
+    It stands alone in a hidden folder beside its place, for writers that make more than one file.
+
+    Args:
+        option: the command's option that names the place, for the error.
+
+    Raises:
+        SlipstreamError: the place can't be written to.
+    """
+    path = path.resolve()
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        sweep(path)
+        work = _folder_beside(path, _NEW)
+    except OSError as error:
+        raise unwritable(path, error, option) from error
+    try:
+        yield work / path.name
+        (work / path.name).chmod(0o644)
+        (work / path.name).replace(path)
+    except OSError as error:
+        raise unwritable(path, error, option) from error
+    finally:
+        shutil.rmtree(work, ignore_errors=True)
 
 
 @contextmanager
@@ -126,7 +156,12 @@ def sweep(path: Path) -> None:
 
 
 def unwritable(path: Path, error: OSError, option: str = "-o") -> SlipstreamError:
-    """The error for an output that can't be written; `option` names the place."""
+    """The error for an output that can't be written; `option` names the place.
+
+    A hidden name that stands for an output while it is written is told as that output's own.
+    """
+    own = (re.sub(r"^\.(.+)\.[0-9a-f]{8}-\d+\.\w+\.tmp$", r"\1", part) for part in path.parts)
+    path = Path(*own)
     return SlipstreamError(
         f"can't write {path}",
         expected="a folder that this user may write to, with free space",

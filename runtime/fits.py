@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from runtime.bundle import Manifest
 from runtime.errors import SlipstreamError
 from runtime.script import Script
@@ -51,7 +53,7 @@ def check_fits(manifest: Manifest, script: Script, fork: int, settings: DecodeSe
 
 def _check_tree(manifest: Manifest, script: Script, fork: int, settings: DecodeSettings) -> None:
     """A tree's rows must fit beside every row that is held when it is verified."""
-    width = settings.block or (manifest.draft.block if manifest.draft else 1)
+    width = _chain_rows(manifest, script, settings)
     if settings.method == "ddtree" and settings.nodes:
         name, asked, most = "nodes", settings.nodes, _room(manifest, script, fork, settings) - 1
     elif settings.method == "spectr":
@@ -68,6 +70,20 @@ def _check_tree(manifest: Manifest, script: Script, fork: int, settings: DecodeS
             if most > 0
             else "export the bundle with a larger --trunk and --branch",
         )
+
+
+def _chain_rows(manifest: Manifest, script: Script, settings: DecodeSettings) -> int:
+    """The most rows of a chain, the anchor's included."""
+    draft = manifest.draft
+    width = settings.block or (draft.block if draft else 1)
+    if draft is None or not draft.stepwise:
+        return width
+    last, start = len(script) - 1, np.arange(script.prompt - 1, len(script) - 1)
+    end = start
+    for _ in range(width - 1):
+        place = script.next_value[end] if draft.scaffold_in_block else end + 1
+        end = np.minimum(place, last)
+    return int((script.next_value[end] - start).max())
 
 
 def _room(manifest: Manifest, script: Script, fork: int, settings: DecodeSettings) -> int:

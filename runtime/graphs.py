@@ -15,6 +15,7 @@ from runtime.cache import TwoPartCache
 from runtime.engines.base import Engine
 from runtime.engines.device import HOST, Buffer, Device
 from runtime.errors import EngineError
+from runtime.markov import Markov
 
 Array = NDArray[Any]
 Ints64 = NDArray[np.int64]
@@ -38,12 +39,24 @@ class _KvNames:
         )
 
 
+@dataclass(frozen=True)
+class Aside:
+    """Rows of a cache's branches that were put aside: their columns [M], and a bias [N, S, M] that
+    says which of a pass's S new rows see them."""
+
+    columns: Ints64
+    bias: Array
+
+
 class Graphs:
     """The engines of one bundle. Returned buffers are valid until the same graph runs again.
 
     Args:
         open_engine: opens a graph's file.
         device: where its engines' memory is.
+
+    Attributes:
+        markov: the drafter's Markov head; None without one.
 
     Raises:
         EngineError: a graph's inputs or outputs don't fit the manifest.
@@ -54,11 +67,13 @@ class Graphs:
     ) -> None:
         manifest = bundle.manifest
         self.manifest, self.device = manifest, device
+        self.markov = _markov(bundle)
         self._engines: dict[GraphName, Engine] = {
             name: open_engine(bundle.graph_path(name)) for name in manifest.graphs
         }
         self._target_kv = _KvNames.of(manifest.target)
-        self._draft_kv = _KvNames.of(manifest.draft) if manifest.draft else None
+        networks = manifest.networks[1:]
+        self._draft_kv = _KvNames.of(networks[0]) if networks else None
         self._check(bundle)
 
     @property
@@ -72,7 +87,9 @@ class Graphs:
 
     def cache(self, dims: AttentionDims, trunk: int, branch: int) -> TwoPartCache:
         """An empty cache for the target or the drafter, on the engines' device."""
-        return TwoPartCache(dims, trunk, branch, self.device, self.cache_dtype(dims))
+        draft = self.manifest.draft
+        aside = branch if dims is draft and draft.stepwise else 1
+        return TwoPartCache(dims, trunk, branch, self.device, self.cache_dtype(dims), aside)
 
     def cache_dtype(self, dims: AttentionDims) -> np.dtype[Any]:
         """In what the target's or the drafter's engine writes keys and values."""
@@ -132,19 +149,62 @@ class Graphs:
         hidden: Buffer = self._engines["draft"].run(feeds, into)["hidden"]
         return hidden
 
+    def fuse(self, taps: Buffer) -> Buffer:
+        """[N, C, K*d] taps of verified rows -> [N, C, d] their features, for a stepwise drafter."""
+        features: Buffer = self._engines["fuse"].run({"taps": taps}, {})["features"]
+        return features
+
+    def step(
+        self,
+        embeddings: Buffer,
+        features: Buffer,
+        positions: Array,
+        rows_bias: Array,
+        cache: TwoPartCache,
+        earlier: Aside | None = None,
+    ) -> Buffer:
+        """One pass of a stepwise drafter; the new rows' keys and values go to the reserved rows.
+
+        Args:
+            embeddings: [N, S, d] of the tokens at `positions` [N, S].
+            features: [N, S, d] of the position before each, or what stands in for it.
+            rows_bias: [N, S, S] among the new rows.
+            earlier: rows put aside, and who sees them; the new rows then go behind them.
+
+        Returns:
+            hidden [N, S, d]
+        """
+        assert self._draft_kv is not None, "the bundle has no drafter"
+        new = embeddings.shape[:2]
+        feeds, into = self._cached(self._draft_kv, cache, rows_bias, new, earlier=earlier)
+        feeds["embeddings"], feeds["features"] = embeddings, features
+        feeds["positions"] = np.ascontiguousarray(positions, np.int32)
+        hidden: Buffer = self._engines["draft"].run(feeds, into)["hidden"]
+        return hidden
+
     def head(self, hidden: Buffer) -> Array:
         """[N, S, d] -> logits [N, S, V], on the host; -inf outside of the head's top k."""
-        out = self._engines["head"].run({"hidden": hidden}, {})
+        return self._logits("head", hidden, self.manifest.head_top_k)
+
+    def draft_head(self, hidden: Buffer) -> Array:
+        """`head` of a stepwise drafter, over its own vocabulary; -inf outside of it."""
+        draft = self.manifest.draft
+        assert draft is not None, "the bundle has no drafter"
+        assert draft.head_top_k is not None, "the drafter has no head"
+        return self._logits("draft_head", hidden, draft.head_top_k)
+
+    def _logits(self, graph: GraphName, hidden: Buffer, top_k: int) -> Array:
+        out = self._engines[graph].run({"hidden": hidden}, {})
         logits: Array = np.asarray(self.device.to_host(out["top_logits"]), np.float32)
         if logits.size and np.isnan(logits.min()):  # a minimum carries NaN along
             raise EngineError(
-                "the head's logits are not numbers",
+                f"the logits of {graph} are not numbers",
                 expected="finite logits",
                 found=f"{int(np.isnan(logits).sum())} NaN among {logits.size}",
                 fix="look for NaN in the checkpoint, or for overflow in a reduced precision, and "
                 "export it again: slipstream export TARGET --draft DRAFTER -o BUNDLE",
             )
-        if self.manifest.head_top_k == self.manifest.target.vocab:
+        if top_k == self.manifest.target.vocab:
             return logits
         tokens = self.device.to_host(out["top_tokens"]).astype(np.int64)
         full = np.full((*logits.shape[:2], self.manifest.target.vocab), -np.inf, np.float32)
@@ -164,14 +224,18 @@ class Graphs:
         rows_bias: Array,
         new: tuple[int, ...],
         appended: int | None = None,
+        earlier: Aside | None = None,
     ) -> tuple[dict[str, Buffer], dict[str, Buffer]]:
         """The cache's part of a pass: feeds, and where its presents go."""
         n, s = new
-        presents = cache.reserve(s if appended is None else appended)  # first: it may compact
+        rows = s if appended is None else appended
+        presents = cache.reserve(rows, earlier is not None)  # first: it may compact
         trunk, trunk_bias, branch, seen = cache.feeds()
         bias = np.empty((n, s, seen.shape[1] + rows_bias.shape[-1]), np.float32)
         bias[:, :, : seen.shape[1]] = seen[:, None]
         bias[:, :, seen.shape[1] :] = rows_bias
+        if earlier is not None:
+            bias[:, :, earlier.columns] = earlier.bias
         feeds: dict[str, Buffer] = dict(zip(names.trunk, trunk, strict=True))
         feeds.update(zip(names.branch, branch, strict=True))
         feeds["trunk_bias"], feeds["branch_bias"] = trunk_bias, bias
@@ -191,6 +255,9 @@ class Graphs:
             row = (draft.kv_heads, draft.head_dim)
             wanted += [("draft", "hidden", (target.width,))]
             wanted += [("draft", name, row) for name in self._draft_kv.present]
+            if draft.head_top_k is not None:
+                wanted += [("fuse", "features", (target.width,))]
+                wanted += [("draft_head", "top_logits", (draft.head_top_k,))]
         for graph, output, ending in wanted:
             spec = self._engines[graph].outputs.get(output)
             shape = spec.shape[-len(ending) :] if spec else None
@@ -211,3 +278,10 @@ class Graphs:
                     found=f"{len(presents)}",
                     fix="slipstream export TARGET --draft DRAFTER -o BUNDLE",
                 )
+
+
+def _markov(bundle: Bundle) -> Markov | None:
+    draft = bundle.manifest.draft
+    if draft is None or draft.markov is None:
+        return None
+    return Markov.load(bundle.folder / draft.markov, bundle.manifest.target.vocab)

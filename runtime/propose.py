@@ -58,6 +58,13 @@ class Block:
         return self.positions - self.positions[:, :1]
 
     @property
+    def above(self) -> Ints:
+        """[N, W] row of each row's parent, -1 for the anchor."""
+        if self.parents is not None:
+            return self.parents
+        return np.broadcast_to(np.arange(-1, self.width - 1), self.tokens.shape)
+
+    @property
     def limit(self) -> Ints:
         """[N] how deep each rollout's block reaches."""
         return np.asarray(np.where(self.real, self.depth, 0).max(axis=1))

@@ -7,13 +7,16 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from runtime.drafter import BlockDrafter, Marginals
+from runtime.best_tree import best_nodes, best_tree
+from runtime.drafter import BlockDrafter
 from runtime.draws import DRAFT, Draws
 from runtime.gate import ARMS, NO_DRAFT, Arm, Gate, Width
+from runtime.marginals import Marginals
 from runtime.propose import Block, root_only, scaffold_run
 from runtime.script import Rollouts, Script
+from runtime.self_drafter import SelfDrafter
 from runtime.settings import DecodeSettings, Sampling
-from runtime.shapes import best_nodes, best_tree, chain, drawn_nodes, paths, sampled_tree
+from runtime.shapes import chain, drawn_nodes, paths, sampled_tree
 from runtime.telemetry import FrameStats
 from runtime.tree import Nodes
 
@@ -35,7 +38,7 @@ class Proposer:
 
     settings: DecodeSettings
     script: Script
-    drafter: BlockDrafter | None
+    drafter: BlockDrafter | SelfDrafter | None
     gate: Gate | None
     draws: Draws
     stats: FrameStats

@@ -101,14 +101,15 @@ class DecodeSettings:
     Attributes:
         method: `ar` one pass a token; `ar-scaffold` the same without passes for fixed tokens;
             `dflash` drafts a chain and verifies it; `ddtree` a best-first tree; `spectr` a trie of
-            independent paths.
+            independent paths. The name says the shape; what drafts is the bundle's drafter.
         accept: rule for sampled drafts, one of RULES[method]; None takes the first. `match` drafts
             the likeliest tokens and keeps those that the target draws; `coupled` does so too, but
             drafts with the random numbers that the target will draw with. The output of both
             equals that of `ar`, seed by seed; the others have the same distribution. Greedy output
             is the same for all.
         block: width of a drafted block, the anchor included; None lets the cost gate choose,
-            down to no drafting at all.
+            down to no drafting at all. A stepwise drafter makes block - 1 passes, and fixed tokens
+            that take none come on top.
         nodes: a tree's budget, the root not counted; None lets the cost curve choose.
         paths: of `spectr`.
         rollouts: N; the output is decoded once up to the fork, then N times from there.

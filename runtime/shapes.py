@@ -1,25 +1,18 @@
-"""From a drafter's marginals to a proposal: a chain, a best-first tree, a trie of paths."""
+"""From a drafter's marginals to a proposal: a chain, a tree of drawn tokens, a trie of paths."""
 
 from __future__ import annotations
-
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from runtime.drafter import Marginals
+from runtime.marginals import Marginals
 from runtime.propose import Block, pad_with_anchor
-from runtime.sampling import distribution, draw, foreseen, one_hot
+from runtime.sampling import draw
 from runtime.settings import Sampling
 from runtime.tree import Nodes, best_first, trie
 
-Array = NDArray[Any]
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
-
-# at temperature 0 the target takes its likeliest token, which is the drafter's likeliest more often
-# than a draw would be: measured, as often as its probability at this temperature says
-LIKELIEST = Sampling(temperature=0.45)
 
 SIBLINGS = 8  # most drawn children of a node
 DOUBT = 0.5  # how far the overlap of drafter and target falls where the drafter is in doubt
@@ -34,60 +27,17 @@ def chain(marginals: Marginals, sampling: Sampling, u: Floats | None, want_q: bo
         want_q: keep the distributions that the drafts were drawn from.
     """
     block, at = marginals.block, np.nonzero(marginals.block.drafted)
-    q = None
-    if u is None:
-        block.tokens[at] = marginals.logits.argmax(axis=-1)
-    else:
-        q = distribution(marginals.logits, sampling)
-        block.tokens[at] = draw(q, u[at])
+    given = None if u is None else marginals.under(sampling)
+    for some in marginals.in_order(at[1]):
+        row, place = at[0][some], at[1][some]
+        previous = block.tokens[row, place - 1]
+        if given is None or u is None:
+            block.tokens[row, place] = marginals.likeliest(some, previous)
+        else:
+            block.tokens[row, place] = given(some, previous).draw(u[row, place])
     pad_with_anchor(block)
-    if want_q and q is not None:
-        block.q = one_hot(block.tokens, marginals.logits.shape[-1])
-        block.q[at] = q
-    return block
-
-
-def best_nodes(
-    marginals: Marginals, sampling: Sampling, budget: int, u: Floats | None = None
-) -> tuple[Nodes, Ints]:
-    """The best-first tree's nodes, and the tokens by depth and rank [N, D, R].
-
-    Above temperature 0 the marginals are processed like the target, since a node is reached as
-    often as the target samples it.
-
-    Args:
-        u: [N, W] the numbers that the target will draw with, where they may be used: a node is then
-            as likely as the target's draw at that number.
-    """
-    block = marginals.block
-    n, w = block.tokens.shape
-    q = distribution(marginals.logits, sampling if sampling.temperature > 0 else LIKELIEST)
-    if u is not None:
-        q = foreseen(q, u[np.nonzero(block.drafted)])
-    ranks = min(budget, q.shape[-1])
-    if ranks < q.shape[-1]:
-        likeliest = np.argpartition(-q, ranks - 1, axis=-1)[:, :ranks]
-        order = np.argsort(-np.take_along_axis(q, likeliest, axis=-1), axis=-1, kind="stable")
-        likeliest = np.take_along_axis(likeliest, order, axis=-1)
-    else:
-        likeliest = np.argsort(-q, axis=-1, kind="stable")
-    logs = np.full((n, w - 1, ranks), -np.inf)
-    tokens = np.zeros((n, w - 1, ranks), np.int64)
-    fixed = block.real[:, 1:] & ~block.drafted[:, 1:]
-    logs[fixed, 0] = 0.0
-    tokens[..., 0] = np.maximum(block.tokens[:, 1:], 0)
-    with np.errstate(divide="ignore"):
-        logs[block.drafted[:, 1:]] = np.log(np.take_along_axis(q, likeliest, axis=-1))
-    tokens[block.drafted[:, 1:]] = likeliest
-    return best_first(logs, budget), tokens
-
-
-def best_tree(marginals: Marginals, nodes: Nodes, tokens: Ints, width: int) -> Block:
-    """The `width` - 1 best nodes with the likeliest tokens (DDTree, arXiv 2604.12989)."""
-    block = _tree_block(marginals.block, nodes, width)
-    depth, rank = nodes.depth[:, : width - 1], nodes.rank[:, : width - 1]
-    at = np.arange(len(depth))[:, None]
-    block.tokens[:, 1:] = tokens[at, np.maximum(depth - 1, 0), rank]
+    if want_q and given is not None:
+        block.q = given.drawn_from(block)
     return block
 
 
@@ -101,7 +51,8 @@ def drawn_nodes(marginals: Marginals, sampling: Sampling, budget: int) -> Nodes:
     block = marginals.block
     n, w = block.tokens.shape
     ranks = min(budget, SIBLINGS)
-    q = distribution(marginals.logits, sampling)
+    # what is drawn must not change the shape: where it matters, along the likeliest tokens
+    q = marginals.under(sampling).along_the_likeliest()
     falls = DOUBT * (1.0 - np.square(q).sum(axis=-1))
     chances = np.full((n, w - 1, ranks), -np.inf)
     chances[block.real[:, 1:] & ~block.drafted[:, 1:], 0] = 0.0
@@ -120,25 +71,33 @@ def sampled_tree(
 ) -> Block:
     """The best tree's shape, its tokens drawn: siblings without replacement, in row order.
 
+    A row for which no token is left is missing, and with it all below.
+
     Args:
         u: [N, width] uniforms, one a row.
     """
-    block = _tree_block(marginals.block, nodes, width)
-    q = one_hot(np.maximum(marginals.block.tokens, 0), marginals.logits.shape[-1])
-    q[np.nonzero(marginals.block.drafted)] = distribution(marginals.logits, sampling)
-    parents = block.parents
-    assert parents is not None
-    drawn = np.zeros((*parents.shape, int(nodes.rank.max()) + 1), np.int64)  # by parent and rank
-    block.q = q[np.arange(len(q))[:, None], block.depth]
-    rank = nodes.rank[:, : width - 1]
-    for nth in range(int(rank.max()) + 1):  # all first children at once, then all second ones
-        at = np.nonzero(block.real[:, 1:] & (rank == nth))
-        at = at[0], at[1] + 1
-        left = block.q[at]
-        for elder in range(nth):
-            left[np.arange(len(left)), drawn[at[0], parents[at], elder]] = 0.0
-        block.tokens[at] = draw(left, u[at])
-        drawn[at[0], parents[at], nth] = block.tokens[at]
+    block, given = tree_block(marginals.block, nodes, width), marginals.under(sampling)
+    assert block.parents is not None
+    block.tokens = np.take_along_axis(marginals.block.tokens, block.depth, axis=1)
+    rollout, row = np.nonzero(block.drafted)
+    depth, parent = block.depth[rollout, row], block.parents[rollout, row]
+    rank = nodes.rank[rollout, row - 1]
+    slot, number = marginals.slots[rollout, depth], np.arange(len(row))
+    drawn = np.zeros((*block.parents.shape, int(nodes.rank.max()) + 1), np.int64)  # by parent, rank
+    for some in marginals.in_order(depth):
+        for nth in range(int(rank[some].max(initial=-1)) + 1):  # first children, then second ones
+            at = number[some][rank[some] == nth]
+            options = given(slot[at], block.tokens[rollout[at], parent[at]])
+            left = options.q
+            for elder in range(nth):
+                left[np.arange(len(left)), drawn[rollout[at], parent[at], elder]] = 0.0
+            column = draw(left, u[rollout[at], row[at]])
+            drawn[rollout[at], parent[at], nth] = column
+            block.tokens[rollout[at], row[at]] = options.of_columns(column)
+            block.real[rollout[at], row[at]] = left[np.arange(len(left)), column] > 0
+    if not block.real[rollout, row].all():
+        _drop(block)
+    block.q = given.drawn_from(block)
     return block
 
 
@@ -148,12 +107,20 @@ def paths(marginals: Marginals, k: int, sampling: Sampling, u: Floats) -> Block:
     Args:
         u: [N, W, k] uniforms.
     """
-    chain_block = marginals.block
-    q = one_hot(np.maximum(chain_block.tokens, 0), marginals.logits.shape[-1])
-    q[np.nonzero(chain_block.drafted)] = distribution(marginals.logits, sampling)
+    chain_block, given = marginals.block, marginals.under(sampling)
     drawn = np.repeat(np.maximum(chain_block.tokens, 0)[..., None], k, axis=-1)  # [N, W, k]
     at = np.nonzero(chain_block.drafted)
-    drawn[at] = draw(q[at][:, None], u[at])
+    for some in marginals.in_order(at[1]):
+        row, place = at[0][some], at[1][some]
+        drawn[row, place] = given(some, drawn[row, place - 1]).draw(u[row, place])
+    block = merged_paths(chain_block, drawn)
+    block.q = given.drawn_from(block)
+    return block
+
+
+def merged_paths(chain_block: Block, drawn: Ints) -> Block:
+    """The trie of paths whose tokens are `drawn` [N, W, k]; each is a chain like `chain_block`."""
+    k = drawn.shape[-1]
     merged = [trie(drawn[n, 1 : 1 + limit].T) for n, limit in enumerate(chain_block.limit)]
     width = max(len(parents) for parents, _, _ in merged)
     block = _empty(chain_block, width)
@@ -169,11 +136,11 @@ def paths(marginals: Marginals, k: int, sampling: Sampling, u: Floats) -> Block:
         block.real[n, :size] = True
         block.drafted[n, :size] = chain_block.drafted[n, depth]
         block.paths[n, :, : rows.shape[1]] = rows
-    block.q = q[np.arange(len(q))[:, None], block.depth]
     return block
 
 
-def _tree_block(known: Block, nodes: Nodes, width: int) -> Block:
+def tree_block(known: Block, nodes: Nodes, width: int) -> Block:
+    """The best `width` - 1 nodes as rows whose tokens are not filled in yet."""
     block = _empty(known, width)
     assert block.parents is not None
     block.parents[:, 1:] = nodes.parents[:, : width - 1]
@@ -196,3 +163,15 @@ def _empty(known: Block, width: int) -> Block:
         parents=np.full((n, width), -1),
         draft_width=known.draft_width,
     )
+
+
+def _drop(block: Block) -> None:
+    """Rows below a row that is missing are missing too; missing rows become padding."""
+    assert block.parents is not None
+    held = np.maximum(block.parents, 0)
+    for _ in range(int(block.depth.max())):
+        block.real &= np.take_along_axis(block.real, held, axis=1)
+    block.drafted &= block.real
+    block.parents[~block.real] = -1
+    for each in (block.tokens, block.positions):
+        each[:] = np.where(block.real, each, each[:, :1])

@@ -30,6 +30,8 @@ class FrameStats:
         target_passes, draft_passes: engine calls, the prefill excluded.
         rounds: verification rounds, summed over rollouts: each round of each unfinished rollout.
         committed: output tokens committed in those rounds, summed over rollouts, scaffold included.
+            Fixed tokens that need no round are in none: before the first value, at the fork, and
+            behind the last value.
         proposed, accepted: drafted value tokens, and those of them that verification kept.
         by_position: [2, W] drafted and accepted value tokens by place in the block (1 is the
             first after the anchor); the last place also counts those further behind.

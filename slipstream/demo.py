@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 
 from rich.console import Console
@@ -21,9 +20,9 @@ from planners.planner import Planner
 from runtime.errors import SlipstreamError
 from runtime.settings import DecodeSettings, Method, Sampling
 from runtime.tune import check_threads
-from slipstream.commands.run import SAMPLED
+from slipstream.commands.request import SAMPLED, rollouts_name
 from slipstream.commands.screen import Screen
-from slipstream.commands.session import decoder_name, replay_and_report
+from slipstream.commands.session import replay_and_report
 
 DRIVE = "kitti-00"
 ROLLOUTS = 8
@@ -78,7 +77,7 @@ def demo_settings() -> list[DecodeSettings]:
 
 def demo_name(settings: DecodeSettings) -> str:
     """The rule is the same for all, so it is not named."""
-    return decoder_name(replace(settings, accept=None))
+    return settings.method + rollouts_name(settings)
 
 
 def demo_drive(console: Console) -> Drive:

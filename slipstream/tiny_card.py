@@ -12,10 +12,11 @@ from numpy.typing import NDArray
 from transformers import Qwen3ForCausalLM
 
 from drives.baselines import BASELINES, baseline
-from planners.nets.dflash import DFlash
+from planners.nets.block_drafter import BlockDrafter
 from planners.observation import Intent
+from planners.training.acceptance import acceptance_length
 from planners.training.data import Recorded, command_of
-from planners.training.drafter import DrafterSettings, acceptance_length
+from planners.training.drafter import DrafterSettings
 from planners.training.evaluation import ade, greedy_paths
 from planners.training.examples import Examples
 from planners.training.responses import ResponseSettings
@@ -30,7 +31,7 @@ _ACCEPTANCE = 128  # windows; acceptance varies little between them
 
 
 def measure(
-    target: Qwen3ForCausalLM, drafter: DFlash, windows: Recorded, examples: Examples
+    target: Qwen3ForCausalLM, drafter: BlockDrafter, windows: Recorded, examples: Examples
 ) -> Figures:
     """Greedy ADE@5s, baselines on the same windows, and acceptance lengths."""
     paths, outputs = greedy_paths(target, windows, examples)
@@ -164,13 +165,13 @@ away.
   the teacher's path.
 - Drafter: on {responses.count} outputs of the rounded target, greedy and at temperatures 0.5
   and 1; {draft.steps} steps of {drafter.batch} outputs with {drafter.anchors} anchors each, peak
-  rate {draft.peak:g}, seed {drafter.seed}; objective {drafter.objective}, weights
-  exp(-(k-1)/{drafter.gamma:g}); {drafter.full_width:.0%} of the blocks 16 wide, others narrower.
+  rate {draft.peak:g}, seed {drafter.seed}; objective {drafter.objective.in_words()};
+  {drafter.full_width:.0%} of the blocks 16 wide, others narrower.
 - At the end, on training windows: target {losses["nats"]:.3f} nats a value token; the drafter is
   right at {losses["hit"]:.1%} of the drafted tokens.
 - Both end rounded to bf16; the outputs that the drafter learnt from are the rounded target's.
 
-`make train-tiny` repeats all of it (settings: `slipstream/tiny.py`).
+`make train-tiny` repeats all of it (settings: `configs/tiny`).
 """
 
 

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
 from pathlib import Path
 
 from drives.fetch import is_cached
-from drives.open import open_drive
-from drives.windows import windows
 from planners.training.data import Recorded
 from runtime.errors import SlipstreamError
+from slipstream.training.windows import record
 
 BOREAS = Path("boreas/boreas-2021-08-05-13-34")
 COMMA = Path("comma2k19/Example_1/b0c9d2329ad1606b|2018-08-02--08-34-47/40")
@@ -24,18 +22,7 @@ SOURCES = (
 )
 LICENCES = ("Boreas: CC BY 4.0", "comma2k19: MIT")
 
-_STEP = 0.1  # s between training windows
 _LOOK = 0.25  # s between windows for evaluation
-_LAST = 0.12  # share of the Boreas loop, at its end, kept for validation
-_GUARD = 9.0  # s; a window reaches 4 s back and 5 s ahead, so none shares a sample with the rest
-
-
-@dataclass(frozen=True)
-class Split:
-    """Windows to train on, and those of the end of the Boreas loop to choose settings by."""
-
-    training: Recorded
-    validation: Recorded
 
 
 def drives_folder(given: Path | None) -> Path:
@@ -57,27 +44,9 @@ def drives_folder(given: Path | None) -> Path:
     return folder
 
 
-def load_split(folder: Path) -> Split:
-    """Cut the Boreas loop in time, with a guard gap; comma2k19 is for training as a whole."""
-    loop, minute = record(folder / BOREAS, _STEP), record(folder / COMMA, _STEP)
-    begin, end = loop.times.min(), loop.times.max()
-    cut = end - _LAST * (end - begin)
-    return Split(
-        training=Recorded.join([loop[loop.times < cut - _GUARD], minute]),
-        validation=loop[loop.times >= cut],
-    )
-
-
 def load_held_out(folder: Path) -> Recorded | None:
     """KITTI sequence 00, which nothing is trained on or chosen by; None where it is not at hand."""
     poses = folder / KITTI / "00.txt"
     if poses.is_file():
         return record(poses, _LOOK)
     return record(HELD_OUT, _LOOK) if is_cached(HELD_OUT) else None
-
-
-def record(drive: str | Path, step_s: float) -> Recorded:
-    """All windows of a drive that have a future."""
-    cut = windows(open_drive(drive), step_s)
-    futures = [window.future for window in cut if window.future is not None]
-    return Recorded.of([window.observation for window in cut], futures)

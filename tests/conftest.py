@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 
+import pytest
 from hypothesis import settings
 
 for _library in ("OPENBLAS", "OMP", "MKL"):
@@ -12,3 +13,11 @@ for _library in ("OPENBLAS", "OMP", "MKL"):
 # the same examples in every run: a failure can be looked at again
 settings.register_profile("repeatable", derandomize=True, deadline=None)
 settings.load_profile("repeatable")
+
+# each takes minutes; first, so that the other worker has enough left to do beside them
+LONGEST = ("test_readme.py", "fleet/test_run.py", "test_tensorrt_build.py")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Start with the longest files; the order of all others stays."""
+    items.sort(key=lambda item: not str(item.path).endswith(LONGEST))

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from drives.drive import AgentFrame, Drive, ImageReferences, check_times
 from drives.frames import headings_of, rotation_from_quaternion
+from drives.readers.argoverse2_camera import read_calibrations
 from drives.readers.feather import read_feather
 from drives.readers.poses import check_positions, check_quaternions, speeds_of_poses, thinned
 from runtime.errors import SlipstreamError
@@ -140,13 +141,15 @@ def _by_stamp(stamps: Ints, rows: Ints) -> list[tuple[int, Ints]]:
 def _images(folder: Path, start: int) -> tuple[ImageReferences, ...] | None:
     """Frames lie in sensors/cameras/<camera>/<nanoseconds>.jpg."""
     cameras = []
+    calibrations = read_calibrations(folder, _FIX)
     for place in sorted((folder / "sensors" / "cameras").glob("*")):
         files = [file for file in place.glob("*.jpg") if _is_stamp(file.stem)]
         files.sort(key=lambda file: int(file.stem))
         if files:
             stamps = np.array([int(file.stem) for file in files], dtype=np.int64)
             paths = tuple(str(file) for file in files)
-            cameras.append(ImageReferences(place.name, _seconds(stamps, start), paths))
+            times, calibration = _seconds(stamps, start), calibrations.get(place.name)
+            cameras.append(ImageReferences(place.name, times, paths, calibration))
     return tuple(cameras) or None
 
 

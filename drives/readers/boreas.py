@@ -19,6 +19,7 @@ from drives.frames import (
     rear_axle,
 )
 from drives.readers.boreas_labels import COLUMNS, read_labels
+from drives.readers.poses import check_positions, check_speeds
 from drives.readers.table import read_table
 from runtime.errors import SlipstreamError
 
@@ -30,6 +31,8 @@ LICENCE = "CC BY 4.0, Boreas data set, Autonomous Space Robotics Lab, University
 CAMERA_LEVER_ARM = 1.22
 LIDAR_LEVER_ARM = 0.59
 _MICROSECOND = 1e-6
+_FIX = "fetch the run again, or remove the row"
+_SKEW = 0.1  # from the identity, of the mounting times its transpose
 
 
 def is_boreas(folder: Path) -> bool:
@@ -63,6 +66,10 @@ def read_boreas(folder: Path, *, name: str | None = None, lever_arm: float | Non
         )
     path = _poses(folder, f"{sensor}_poses.csv")
     table = read_table(path, COLUMNS, delimiter=",", header=True)
+    table[np.isinf(table)] = np.nan  # not known
+    check_positions(path, table[:, 1:4], _FIX)
+    for column in table[:, 4:6].T:
+        check_speeds(path, column, _FIX)
     stamps = table[:, 0] * _MICROSECOND
     check_times(stamps, str(path), range(2, len(table) + 2))
     times = (table[:, 0] - table[0, 0]) * _MICROSECOND
@@ -115,7 +122,20 @@ def _forward(folder: Path, sensor: str) -> Floats:
     """The vehicle's forward direction in the sensor's frame; the lidar is mounted turned."""
     if sensor == "camera":
         return CAMERA_FORWARD
-    applanix_from_lidar = read_table(folder / "calib" / "T_applanix_lidar.txt", 4)[:3, :3]
-    forward = applanix_from_lidar.T @ APPLANIX_FORWARD
-    forward[2] = 0.0  # one run's file is not quite a rotation; the lidar stands upright
+    path = folder / "calib" / "T_applanix_lidar.txt"
+    applanix_from_lidar = read_table(path, 4)
+    turn = applanix_from_lidar[:3, :3]
+    # one run's file is not quite a rotation
+    near = (np.abs(turn) < 2.0).all() and (np.abs(turn @ turn.T - np.eye(len(turn))) < _SKEW).all()
+    if len(applanix_from_lidar) != 4 or not near:
+        raise SlipstreamError(
+            f"{path} is not the lidar's mounting",
+            expected="a 4x4 transform whose first 3x3 is nearly a rotation",
+            found=f"{len(applanix_from_lidar)} rows, {np.array2string(turn, precision=3)}".replace(
+                "\n", ""
+            )[:160],
+            fix="fetch the run's calib folder again",
+        )
+    forward = turn.T @ APPLANIX_FORWARD
+    forward[2] = 0.0  # the lidar stands upright
     return np.asarray(forward / np.linalg.norm(forward))

@@ -19,6 +19,7 @@ Floats = NDArray[np.float64]
 COLUMNS = 13
 
 _MICROSECOND = 1e-6
+_FARTHEST = 1e4  # m, and far more than any angle
 _FIELDS = 10  # id, class, length, width, height, x, y, z, yaw, lidar points
 
 
@@ -60,10 +61,12 @@ def _frame(file: Path, time: float, rotation: Floats, position: Floats) -> Agent
             if len(fields) != _FIELDS:
                 raise ValueError
             numbers.append([float(field) for field in fields[2:9]])
+            if not all(abs(value) < _FARTHEST for value in numbers[-1]):  # NaN too
+                raise ValueError
         except ValueError:
             raise SlipstreamError(
                 f"{file} row {number} is not a Boreas label",
-                expected="id, class and 8 numbers",
+                expected="id, class and 8 numbers, finite ones, of metres and radians",
                 found=repr(line[:60]),
                 fix="fetch the file again, or remove the row",
             ) from None

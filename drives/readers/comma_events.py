@@ -19,6 +19,7 @@ from runtime.errors import SlipstreamError
 # Members of the event's union that are decoded, by ordinal.
 ORDINALS = {
     "roadEncodeIdx": 15,
+    "liveCalibration": 19,
     "carState": 22,
     "cameraOdometry": 63,
     "lateralPlan": 64,

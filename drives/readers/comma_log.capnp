@@ -12,7 +12,8 @@ struct Event {
     gap9 @9 :Void; gap10 @10 :Void; gap11 @11 :Void; gap12 @12 :Void;
     gap13 @13 :Void; gap14 @14 :Void;
     roadEncodeIdx @15 :EncodeIndex;
-    gap16 @16 :Void; gap17 @17 :Void; gap18 @18 :Void; gap19 @19 :Void;
+    gap16 @16 :Void; gap17 @17 :Void; gap18 @18 :Void;
+    liveCalibration @19 :LiveCalibration;
     gap20 @20 :Void; gap21 @21 :Void;
     carState @22 :CarState;
     gap23 @23 :Void; gap24 @24 :Void; gap25 @25 :Void; gap26 @26 :Void;
@@ -82,6 +83,22 @@ struct CarState {
 struct CameraOdometry {
   gap0 @0 :AnyPointer;
   rot @1 :List(Float32);  # rad/s, device frame: x forward, y right, z down
+}
+
+struct LiveCalibration {
+  gap0 @0 :AnyPointer;
+  oldStatus @1 :Int8;  # as calStatus, before that was there
+  gap2 @2 :Int32;
+  gap3 @3 :Int8;
+  gap4 @4 :AnyPointer;
+  gap5 @5 :AnyPointer;
+  gap6 @6 :AnyPointer;
+  rpyCalib @7 :List(Float32);  # rad: roll, pitch, yaw of the device in the frame of travel
+  gap8 @8 :AnyPointer;
+  gap9 @9 :Int32;
+  gap10 @10 :AnyPointer;
+  calStatus @11 :UInt16;  # uncalibrated, calibrated, invalid, recalibrating
+  height @12 :List(Float32);  # m above the road
 }
 
 struct LateralPlan {

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from drives.drive import Drive, ImageReferences, check_times
 from drives.motion import linear
+from drives.readers.comma_camera import road_camera
 from drives.readers.comma_events import events
 from drives.readers.poses import check_speeds
 from planners.observation import Intent
@@ -82,7 +83,7 @@ def read_comma_log(path: Path, *, name: str | None = None) -> Drive:
     headings[unknown] = np.nan
     folder = log.resolve().parent
     return Drive(
-        name=name or f"comma-{folder.name}",
+        name=name or (folder.name if folder.name.startswith("comma") else f"comma-{folder.name}"),
         source=f"openpilot log {folder.name}/{log.name}: speeds from CAN, yaw rates from {origin}, "
         "positions dead reckoned at the rear axle",
         licence=LICENCE,
@@ -135,6 +136,12 @@ def _lateral_plan(event: Any) -> tuple[float, ...]:
     return (float(event.desire),)
 
 
+def _live_calibration(event: Any) -> tuple[float, ...]:
+    angles = [float(each) for each in event.rpyCalib] if len(event.rpyCalib) == 3 else [np.nan] * 3
+    height = float(event.height[0]) if len(event.height) == 1 else np.nan
+    return (float(max(event.calStatus, event.oldStatus)), *angles, height)
+
+
 def _encode_index(event: Any) -> tuple[float, ...]:
     return float(event.segmentId), event.timestampEof * 1e-9
 
@@ -144,6 +151,7 @@ _ROWS = {
     "cameraOdometry": _camera_odometry,
     "livePose": _live_pose,
     "lateralPlan": _lateral_plan,
+    "liveCalibration": _live_calibration,
     "roadEncodeIdx": _encode_index,
     "qRoadEncodeIdx": _encode_index,
 }
@@ -233,5 +241,6 @@ def _images(
         rows = rows[np.argsort(rows[:, 1], kind="stable")]
         at = np.where(rows[:, 2] > 0.0, rows[:, 2], rows[:, 0]) - start
         paths = tuple(f"{folder / file}#frame={int(number)}" for number in rows[:, 1])
-        found.append(ImageReferences(camera, at, paths))
+        calibration = road_camera(folder / file, columns.get("liveCalibration", []))
+        found.append(ImageReferences(camera, at, paths, calibration))
     return tuple(found) or None

@@ -17,8 +17,8 @@ _BETWEEN = " \t\r\n"
 class Record:
     """One object of a table, whose values are read with their types checked."""
 
-    def __init__(self, path: Path, number: int, values: dict[str, Any], fix: str) -> None:
-        self.path, self.number, self.values, self.fix = path, number, values, fix
+    def __init__(self, path: Path, place: str, values: dict[str, Any], fix: str) -> None:
+        self.path, self.place, self.values, self.fix = path, place, values, fix
 
     def text(self, key: str) -> str:
         """A string.
@@ -48,7 +48,7 @@ class Record:
     def bad(self, expected: str, found: object) -> SlipstreamError:
         """The error for this record."""
         return SlipstreamError(
-            f"{self.path} record {self.number} is not of this format",
+            f"{self.path} record {self.place} is not of this format",
             expected=expected,
             found=repr(found)[:80],
             fix=self.fix,
@@ -67,7 +67,7 @@ def records(path: Path, fix: str) -> Iterator[Record]:
             for number, value in enumerate(_values(file.read)):
                 if not isinstance(value, dict):
                     raise ValueError(f"a {type(value).__name__} as record {number}")
-                yield Record(path, number, value, fix)
+                yield Record(path, str(number), value, fix)
     except OSError as error:
         raise _bad(path, error.strerror or str(error), fix) from error
     except RecursionError as error:

@@ -1,4 +1,4 @@
-"""Scenes of nuScenes, from its v1.0 JSON tables alone; tables are streamed, whatever their size.
+"""Scenes of nuScenes, from its v1.0 JSON tables alone; none is held whole, whatever its size.
 
 Caesar et al., "nuScenes", CVPR 2020. The ego frame is already ours: origin in the middle of the
 rear axle, projected to the ground, x forward, y left, z up. Licence CC BY-NC-SA 4.0.
@@ -15,7 +15,9 @@ from numpy.typing import NDArray
 
 from drives.drive import Drive, ImageReferences, check_times
 from drives.frames import headings_of, rotation_from_quaternion
-from drives.readers.json_records import records
+from drives.readers.json_index import records_with
+from drives.readers.json_records import Record, records
+from drives.readers.nuscenes_camera import read_calibrations
 from drives.readers.nuscenes_labels import FIX, read_labels
 from drives.readers.poses import check_positions, check_quaternions, speeds_of_poses, thinned
 from runtime.errors import SlipstreamError
@@ -25,6 +27,7 @@ Floats = NDArray[np.float64]
 LICENCE = "CC BY-NC-SA 4.0 (non-commercial; not redistributed with slipstream), (c) Motional"
 
 _MICROSECOND = 1e-6
+_SIZE = (1600, 900)  # px, of every camera of nuScenes
 _LISTED = 8  # scenes that an error names
 _FORWARD = np.array([1.0, 0.0, 0.0])
 _LIDAR = "LIDAR_TOP"
@@ -46,6 +49,8 @@ class _Capture:
     pose: str
     stamp: int
     file: str
+    sensor: str
+    size: tuple[int, int]
 
 
 def is_nuscenes(path: Path) -> bool:
@@ -60,6 +65,20 @@ def nuscenes_scenes(path: Path) -> tuple[str, ...]:
         SlipstreamError: no tables, or a damaged one.
     """
     return tuple(scene.name for scene in _scenes(_parted(path)[0]))
+
+
+def check_scene(path: Path) -> None:
+    """Insist that a path names a scene, by scene.json alone; damage is `read_nuscenes`'s to tell.
+
+    Raises:
+        SlipstreamError: no scene of that name, or none is named of several.
+    """
+    try:
+        tables, scene = _parted(path)
+        scenes = _scenes(tables)
+    except SlipstreamError:
+        return
+    _choice(tables, scene, scenes)
 
 
 def read_nuscenes(path: Path, *, scene: str | None = None, name: str | None = None) -> Drive:
@@ -80,11 +99,10 @@ def read_nuscenes(path: Path, *, scene: str | None = None, name: str | None = No
             that are not there.
     """
     tables, within = _parted(path)
-    chosen = _choice(tables, scene or within)
+    chosen = _choice(tables, scene or within, _scenes(tables))
     samples = {
         record.text("token"): record.stamp("timestamp")
-        for record in records(tables / "sample.json", FIX)
-        if record.text("scene_token") == chosen.token
+        for record in records_with(tables / "sample.json", "scene_token", {chosen.token}, FIX)
     }
     captures = _captures(tables, samples)
     channel = _pose_channel(tables, captures)
@@ -112,7 +130,7 @@ def read_nuscenes(path: Path, *, scene: str | None = None, name: str | None = No
         headings=headings,
         speeds=speeds_of_poses(times, positions, headings),
         clock_start=float(stamps[0]) * _MICROSECOND,
-        images=_images(tables.parent, captures, int(stamps[0])),
+        images=_images(tables, captures, int(stamps[0])),
         agents=read_labels(tables, samples, int(stamps[0]), origin),
         dataset="nuScenes",
         recording=chosen.name,
@@ -161,8 +179,8 @@ def _scenes(tables: Path) -> list[_Scene]:
     ]
 
 
-def _choice(tables: Path, wanted: str | None) -> _Scene:
-    scenes = {scene.name: scene for scene in _scenes(tables)}
+def _choice(tables: Path, wanted: str | None, found: list[_Scene]) -> _Scene:
+    scenes = {scene.name: scene for scene in found}
     if wanted in scenes:
         return scenes[str(wanted)]
     if wanted is None and len(scenes) == 1:
@@ -181,9 +199,7 @@ def _choice(tables: Path, wanted: str | None) -> _Scene:
 def _captures(tables: Path, samples: dict[str, int]) -> list[_Capture]:
     channels = _channels(tables)
     captures = []
-    for record in records(tables / "sample_data.json", FIX):
-        if record.text("sample_token") not in samples:
-            continue
+    for record in records_with(tables / "sample_data.json", "sample_token", samples, FIX):
         sensor = record.text("calibrated_sensor_token")
         if sensor not in channels:
             raise record.bad("a calibrated sensor of the table", sensor)
@@ -193,6 +209,8 @@ def _captures(tables: Path, samples: dict[str, int]) -> list[_Capture]:
                 record.text("ego_pose_token"),
                 record.stamp("timestamp"),
                 record.text("filename"),
+                sensor,
+                (_pixels(record, "width") or _SIZE[0], _pixels(record, "height") or _SIZE[1]),
             )
         )
     return captures
@@ -230,10 +248,10 @@ def _poses(tables: Path, tokens: list[str]) -> Floats:
     """[n, 7] quaternion (w, x, y, z) and position."""
     rows: dict[str, list[float]] = {}
     wanted = set(tokens)
-    for record in records(tables / "ego_pose.json", FIX):
-        token = record.text("token")
-        if token in wanted:
-            rows[token] = record.numbers("rotation", 4) + record.numbers("translation", 3)
+    for record in records_with(tables / "ego_pose.json", "token", wanted, FIX):
+        rows[record.text("token")] = record.numbers("rotation", 4) + record.numbers(
+            "translation", 3
+        )
     if lost := wanted - rows.keys():
         raise SlipstreamError(
             f"{tables / 'ego_pose.json'} lacks poses of this scene",
@@ -244,21 +262,34 @@ def _poses(tables: Path, tokens: list[str]) -> Floats:
     return np.array([rows[token] for token in tokens])
 
 
-def _images(root: Path, captures: list[_Capture], start: int) -> tuple[ImageReferences, ...] | None:
+def _images(
+    tables: Path, captures: list[_Capture], start: int
+) -> tuple[ImageReferences, ...] | None:
     """Camera frames whose files are there."""
+    root = tables.parent
     cameras: dict[str, list[_Capture]] = {}
     for each in sorted(captures, key=_stamp):
         if each.channel.startswith("CAM") and _inside(root, each.file):
             cameras.setdefault(each.channel, []).append(each)
-    references = tuple(
+    if not cameras:
+        return None
+    sizes = {each.sensor: each.size for taken in cameras.values() for each in taken}
+    calibrations = read_calibrations(tables, sizes)
+    return tuple(
         ImageReferences(
             channel,
             np.array([(each.stamp - start) * _MICROSECOND for each in taken]),
             tuple(str(root / each.file) for each in taken),
+            calibrations.get(taken[0].sensor),
         )
         for channel, taken in sorted(cameras.items())
     )
-    return references or None
+
+
+def _pixels(record: Record, key: str) -> int:
+    """A picture's size, 0 where the table does not say it: a lidar's sweep has none."""
+    value = record.values.get(key)
+    return value if isinstance(value, int) and value > 0 else 0
 
 
 def _inside(root: Path, file: str) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 
 import numpy as np
@@ -9,6 +10,7 @@ from numpy.typing import NDArray
 
 from drives.drive import AgentFrame
 from drives.frames import rotation_from_quaternion
+from drives.readers.json_index import records_with
 from drives.readers.json_records import records
 from drives.readers.poses import check_positions, check_quaternions
 from runtime.errors import SlipstreamError
@@ -39,14 +41,13 @@ def read_labels(
     if not path.is_file():
         return None
     boxes: dict[str, list[tuple[str, list[float]]]] = {}
-    for record in records(path, FIX):
-        sample = record.text("sample_token")
-        if sample in samples:
-            values = record.numbers("translation", 3) + record.numbers("size", 3)
-            values += record.numbers("rotation", 4)
-            if not np.isfinite(values).all():
-                raise record.bad("finite numbers", values)
-            boxes.setdefault(sample, []).append((record.text("instance_token"), values))
+    for record in records_with(path, "sample_token", samples, FIX):
+        values = record.numbers("translation", 3) + record.numbers("size", 3)
+        values += record.numbers("rotation", 4)
+        if not all(map(math.isfinite, values)):
+            raise record.bad("finite numbers", values)
+        box = record.text("instance_token"), values
+        boxes.setdefault(record.text("sample_token"), []).append(box)
     kinds = _kinds(tables, {instance for each in boxes.values() for instance, _ in each})
     frames = []
     for sample, stamp in sorted(samples.items(), key=lambda item: item[1]):
@@ -75,12 +76,11 @@ def _kinds(tables: Path, instances: set[str]) -> dict[str, str]:
         for record in records(tables / "category.json", FIX)
     }
     kinds = {}
-    for record in records(tables / "instance.json", FIX):
-        token, category = record.text("token"), record.text("category_token")
-        if token in instances:
-            if category not in names:
-                raise record.bad("a category of the table", category)
-            kinds[token] = names[category]
+    for record in records_with(tables / "instance.json", "token", instances, FIX):
+        category = record.text("category_token")
+        if category not in names:
+            raise record.bad("a category of the table", category)
+        kinds[record.text("token")] = names[category]
     if lost := instances - kinds.keys():
         raise SlipstreamError(
             f"{tables / 'instance.json'} lacks instances of this scene",

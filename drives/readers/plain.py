@@ -15,6 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from drives.drive import Drive, ImageReferences, check_times
 from drives.frames import rear_axle
+from drives.readers.plain_camera import Camera, camera_of
 from drives.readers.plain_table import IMAGE, read_columns, write_columns
 from drives.readers.poses import check_positions, check_speeds, speeds_of_poses
 from drives.readers.text import read_text
@@ -48,6 +49,7 @@ class Sidecar(BaseModel):
         synthetic: True for computed motion.
         clock_start: s to add to `time` for the recorder's clock.
         dataset, recording: what a record of training data calls it.
+        cameras: camera -> its calibration, for those that have one.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -64,6 +66,7 @@ class Sidecar(BaseModel):
     clock_start: float = Field(default=0.0, allow_inf_nan=False)
     dataset: str = ""
     recording: str = ""
+    cameras: dict[str, Camera] = Field(default_factory=dict)
 
 
 def is_plain(path: Path) -> bool:
@@ -126,7 +129,7 @@ def read_plain(path: Path, *, name: str | None = None) -> Drive:
         speeds=speeds,
         clock_start=sidecar.clock_start + float(times[0]),
         intents=_intents(path, columns["intent"]) if "intent" in columns else None,
-        images=_images(path, columns, times - times[0]),
+        images=_images(path, columns, times - times[0], sidecar),
         dataset=sidecar.dataset,
         recording=sidecar.recording,
     )
@@ -165,6 +168,11 @@ def write_plain(drive: Drive, path: Path) -> None:
         clock_start=drive.clock_start,
         dataset=drive.dataset,
         recording=drive.recording,
+        cameras={
+            each.camera: camera_of(each.calibration)
+            for each in drive.images or ()
+            if each.calibration is not None
+        },
     )
     write_atomic(path, write_columns(columns, path.suffix))
     write_atomic(path.with_suffix(".json"), sidecar.model_dump_json(indent=2) + "\n")
@@ -269,14 +277,19 @@ def _intents(path: Path, cells: Any) -> NDArray[np.int64]:
 
 
 def _images(
-    path: Path, columns: dict[str, Any], times: Floats
+    path: Path, columns: dict[str, Any], times: Floats, sidecar: Sidecar
 ) -> tuple[ImageReferences, ...] | None:
     cameras = []
+    told = {
+        name: camera.calibration(f"camera {name} of {path.with_suffix('.json')}")
+        for name, camera in sidecar.cameras.items()
+    }
     for name in columns:
         if name.startswith(IMAGE):
             there = [i for i, cell in enumerate(columns[name]) if cell.strip()]
             paths = tuple(str(path.parent / columns[name][i].strip()) for i in there)
-            cameras.append(ImageReferences(name.removeprefix(IMAGE), times[there], paths))
+            camera = name.removeprefix(IMAGE)
+            cameras.append(ImageReferences(camera, times[there], paths, told.get(camera)))
     return tuple(cameras) or None
 
 

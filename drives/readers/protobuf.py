@@ -1,4 +1,4 @@
-"""Protocol Buffers messages read by field number, for the few messages that recorded drives need.
+"""Protocol Buffers messages by field number, for the few messages that recorded drives need.
 
 Encoding: protobuf.dev/programming-guides/encoding. Fields that a schema does not name are skipped;
 of a field that is not repeated the last value counts (embedded messages are not merged).
@@ -36,11 +36,13 @@ class Field:
         kind: a scalar kind or the schema of an embedded message. `int` is int32, int64 or enum;
             `span` stands for bytes that are not copied: (start, end) in the decoded buffer.
         repeated: a list of values; an array for float and double, packed or not.
+        optional: None where it is absent, instead of proto2's default.
     """
 
     name: str
     kind: Scalar | Schema
     repeated: bool = False
+    optional: bool = False
 
 
 Schema: TypeAlias = Mapping[int, Field]
@@ -66,6 +68,55 @@ def decode(data: bytes, schema: Schema, start: int = 0, end: int | None = None) 
             if len(found[number]) > _MOST:
                 raise WireError(f"{schema[number].name} is repeated over {_MOST} times")
     return {field.name: _collected(field, found[number]) for number, field in schema.items()}
+
+
+def encode(message: Message, schema: Schema) -> bytes:
+    """A message's bytes: fields by rising number, repeated numbers packed, None left away.
+
+    Args:
+        message: name -> value, as `decode` gives it; a `span` is bytes.
+    """
+    out = bytearray()
+    for number, field in sorted(schema.items()):
+        value = message.get(field.name)
+        if value is None or (field.repeated and not len(value)):
+            continue
+        kind = field.kind
+        wire = _WIRE[kind] if isinstance(kind, str) else _BYTES
+        if field.repeated and wire != _BYTES:
+            packed = b"".join(_scalar(each, kind) for each in value)
+            out += _tag(number, _BYTES) + _counted(packed)
+            continue
+        for each in value if field.repeated else (value,):
+            out += _tag(number, wire) + _scalar(each, kind)
+    return bytes(out)
+
+
+def _tag(number: int, wire: int) -> bytes:
+    return _written(number << 3 | wire)
+
+
+def _scalar(value: Any, kind: Scalar | Schema) -> bytes:
+    if not isinstance(kind, str):
+        return _counted(encode(value, kind))
+    if kind in _TYPES:
+        return np.asarray(value, _TYPES[kind]).tobytes()
+    if kind == "int":
+        return _written(int(value) & 0xFFFFFFFFFFFFFFFF)
+    return _counted(value.encode() if kind == "text" else bytes(value))
+
+
+def _counted(content: bytes) -> bytes:
+    return _written(len(content)) + content
+
+
+def _written(value: int) -> bytes:
+    out = bytearray()
+    while value >= 0x80:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    out.append(value)
+    return bytes(out)
 
 
 def _fields(data: bytes, position: int, end: int) -> Iterator[tuple[int, int, Any]]:
@@ -145,6 +196,6 @@ def _collected(field: Field, values: list[Any]) -> Any:
     if field.repeated:
         return values
     if not values:
-        return _DEFAULTS[field.kind] if isinstance(field.kind, str) else None
+        return _DEFAULTS[field.kind] if isinstance(field.kind, str) and not field.optional else None
     last = values[-1]
     return float(last[-1]) if isinstance(last, np.ndarray) else last

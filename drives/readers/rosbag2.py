@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from drives.camera import Calibration
 from drives.drive import MAX_GAP, Drive, ImageReferences, check_times
 from drives.frames import headings_of, rear_axle, rotation_from_quaternion
 from drives.motion import linear
@@ -26,6 +27,7 @@ from drives.readers.poses import (
     speeds_of_poses,
     thinned,
 )
+from drives.readers.ros_camera import read_calibrations
 from drives.readers.ros_messages import (
     DEFINITIONS,
     IMAGE,
@@ -36,6 +38,7 @@ from drives.readers.ros_messages import (
     is_stamped,
     stamp,
 )
+from drives.readers.ros_note import noted, read_note
 from drives.readers.ros_topics import choose
 from runtime.errors import SlipstreamError
 
@@ -57,6 +60,7 @@ class _Series:
     logged: array[int] = field(default_factory=lambda: array("q"))
     stamped: array[int] = field(default_factory=lambda: array("q"))
     values: array[float] = field(default_factory=lambda: array("d"))
+    calibration: Calibration | None = None  # of a camera
 
     def table(self) -> Floats:
         return np.asarray(self.values).reshape(len(self.logged), -1)
@@ -81,7 +85,8 @@ def read_rosbag2(
     A topic is taken by its message type: poses from Odometry, else PoseWithCovarianceStamped or
     PoseStamped; speeds from the odometry, else VelocityReport or TwistStamped, else from the poses
     of the last 0.5 s; intents from TurnIndicatorsReport or a topic named intent or command. Times
-    are the messages' own stamps, or the recorder's where those are all zero.
+    are the messages' own stamps, or the recorder's where those are all zero. Source and licence
+    are those of `drives.readers.ros_note`, where a bag has such a message.
 
     Args:
         path: the bag.
@@ -103,8 +108,8 @@ def read_rosbag2(
             fix="name the bag; a ROS 1 bag needs `rosbags-convert` first",
         )
     with _guarded(bag):
-        series = _read(bag, dict(topics or {}))
-    return _drive(bag, name or path.resolve().stem, series, lever_arm)
+        series, note = _read(bag, dict(topics or {}), lever_arm)
+    return noted(_drive(bag, name or path.resolve().stem, series, lever_arm), note)
 
 
 def read_message(reference: str) -> Any:
@@ -168,8 +173,10 @@ def _types() -> Any:
     return store
 
 
-def _read(bag: Path, topics: dict[str, str]) -> dict[str, list[_Series]]:
-    """Role -> the series of its topics."""
+def _read(
+    bag: Path, topics: dict[str, str], ahead: float
+) -> tuple[dict[str, list[_Series]], str | None]:
+    """Role -> the series of its topics, and what the bag says of its recording."""
     with _opened(bag) as reader:
         chosen = choose(bag, reader.connections, topics)
         series = {
@@ -193,7 +200,11 @@ def _read(bag: Path, topics: dict[str, str]) -> dict[str, list[_Series]]:
         for topic, (_, into) in by_topic.items():
             counted = sum(each.msgcount for each in wanted if each.topic == topic)
             _check_count(bag, topic, counted, len(into.logged))
-    return series
+        cameras = [each.topic for each in series[IMAGE]]
+        known = read_calibrations(reader, types, cameras, series[POSE][0].topic, ahead)
+        for each in series[IMAGE]:
+            each.calibration = known.get(each.topic)
+        return series, read_note(reader, types)
 
 
 def _check_count(bag: Path, topic: str, counted: int, found: int) -> None:
@@ -291,6 +302,7 @@ def _images(bag: Path, series: list[_Series], clock: Any) -> tuple[ImageReferenc
             each.topic,
             clock(each),
             tuple(f"{bag}#topic={each.topic}&time={time}" for time in each.logged),
+            each.calibration,
         )
         for each in series
         if len(each.logged)

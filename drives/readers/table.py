@@ -73,7 +73,7 @@ def read_array(path: Path, width: int | None = None) -> Floats:
             raise ValueError(f"{loaded.dtype} for numbers")
         with np.errstate(over="ignore", invalid="ignore"):  # wider floats may become infinite
             array: Floats = np.asarray(loaded, dtype=np.float64)
-    except (OSError, ValueError, MemoryError) as error:
+    except Exception as error:  # of a header too: SyntaxError, TokenError, what eval has
         raise SlipstreamError(
             f"{path} can't be read",
             expected="a numeric array in the .npy format, without pickled objects",

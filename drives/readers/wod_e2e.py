@@ -15,8 +15,10 @@ from numpy.typing import NDArray
 
 from drives.drive import Drive, ImageReferences
 from drives.readers.tfrecord import Record, is_tfrecord, scan
-from drives.readers.wod_e2e_frame import PEEK, ClipFrame, clip_of, read_frame
-from drives.readers.wod_e2e_track import FRAME_PERIOD, joined, windows_of
+from drives.readers.wod_e2e_camera import calibration_of
+from drives.readers.wod_e2e_frame import PEEK, ClipFrame, FrameName, name_of, read_frame
+from drives.readers.wod_e2e_track import FRAME_PERIOD, joined, lone_window, windows_of
+from drives.recorded import RecordedWindow
 from runtime.errors import SlipstreamError
 
 Floats = NDArray[np.float64]
@@ -43,6 +45,20 @@ def wod_e2e_clips(path: Path) -> tuple[str, ...]:
     return tuple(sorted(_index(_parted(path)[0])))
 
 
+def check_clip(path: Path) -> None:
+    """Insist that a path names a clip, by its records' names; damage is `read_wod_e2e`'s to tell.
+
+    Raises:
+        SlipstreamError: no clip of that name, or none is named of several.
+    """
+    place, clip = _parted(path)
+    try:
+        clips = sorted(_index(place))
+    except SlipstreamError:
+        return
+    _choice(place, clip, clips)
+
+
 def read_wod_e2e(path: Path, *, clip: str | None = None, name: str | None = None) -> Drive:
     """Read one clip.
 
@@ -66,16 +82,10 @@ def read_wod_e2e(path: Path, *, clip: str | None = None, name: str | None = None
     place, within = _parted(path)
     index = _index(place)
     chosen = _choice(place, clip or within, sorted(index))
-    frames = [read_frame(record) for record in index[chosen]]
-    frames.sort(key=lambda frame: frame.index)
+    frames = [read_frame(record) for _, record in sorted(index[chosen], key=_number)]
     for before, frame in pairwise(frames):
         if before.index == frame.index:
-            raise SlipstreamError(
-                f"{place} holds frame {frame.name} twice",
-                expected="every frame once",
-                found=f"{before.record} and {frame.record}",
-                fix="keep one copy of each shard in the folder",
-            )
+            raise _twice(place, frame.name, before.record, frame.record)
     track = joined(frames)
     return Drive(
         name=name or chosen,
@@ -95,6 +105,35 @@ def read_wod_e2e(path: Path, *, clip: str | None = None, name: str | None = None
         warnings=(*_quirks(frames), *track.warnings),
         recorded=windows_of(frames, track),
     )
+
+
+def wod_e2e_frames(path: Path) -> dict[str, Record]:
+    """Every frame's name, as stored, and its record, sorted by clip and number.
+
+    Args:
+        path: as in `read_wod_e2e`; without a clip, the frames of all clips.
+
+    Raises:
+        SlipstreamError: no such clip, no shard, a damaged one, or a frame that is there twice.
+    """
+    place, clip = _parted(path)
+    index = _index(place)
+    chosen = sorted(index) if clip is None else [_choice(place, clip, sorted(index))]
+    frames: dict[str, Record] = {}
+    for name, record in (each for one in chosen for each in sorted(index[one], key=_number)):
+        if name.text in frames:
+            raise _twice(place, name.text, frames[name.text], record)
+        frames[name.text] = record
+    return frames
+
+
+def read_window(record: Record) -> RecordedWindow:
+    """A record's own past, future, intent and ratings, without the rest of its clip.
+
+    Raises:
+        SlipstreamError: a damaged record, or one that is not a frame.
+    """
+    return lone_window(read_frame(record))
 
 
 def read_jpeg(reference: str) -> bytes:
@@ -130,8 +169,8 @@ def _shards(place: Path) -> list[Path]:
     return sorted(file for file in place.iterdir() if ".tfrecord" in file.name and file.is_file())
 
 
-def _index(place: Path) -> dict[str, list[Record]]:
-    """Clip -> its records in any order, from the first bytes of every record."""
+def _index(place: Path) -> dict[str, list[tuple[FrameName, Record]]]:
+    """Clip -> its frames in any order, from the first bytes of every record."""
     shards = _shards(place)
     if not shards:
         raise SlipstreamError(
@@ -140,11 +179,11 @@ def _index(place: Path) -> dict[str, list[Record]]:
             found="no file with .tfrecord in its name" if place.exists() else "no such path",
             fix="name the folder of the shards",
         )
-    clips: dict[str, list[Record]] = {}
+    clips: dict[str, list[tuple[FrameName, Record]]] = {}
     for shard in shards:
         stat = shard.stat()
-        for clip, record in _indexed(shard, stat.st_size, stat.st_mtime_ns):
-            clips.setdefault(clip, []).append(record)
+        for name, record in _indexed(shard, stat.st_size, stat.st_mtime_ns):
+            clips.setdefault(name.clip, []).append((name, record))
     if not clips:
         raise SlipstreamError(
             f"{place} holds no record",
@@ -156,9 +195,22 @@ def _index(place: Path) -> dict[str, list[Record]]:
 
 
 @lru_cache(maxsize=512)
-def _indexed(shard: Path, size: int, changed: int) -> tuple[tuple[str, Record], ...]:
+def _indexed(shard: Path, size: int, changed: int) -> tuple[tuple[FrameName, Record], ...]:
     """Kept as long as the file is the same: a folder is read once for all of its clips."""
-    return tuple((clip_of(record, head)[0], record) for record, head in scan(shard, PEEK))
+    return tuple((name_of(record, head), record) for record, head in scan(shard, PEEK))
+
+
+def _number(frame: tuple[FrameName, Record]) -> int:
+    return frame[0].number
+
+
+def _twice(place: Path, name: str, first: Record, second: Record) -> SlipstreamError:
+    return SlipstreamError(
+        f"{place} holds frame {name} twice",
+        expected="every frame once",
+        found=f"{first} and {second}",
+        fix="keep one copy of each shard in the folder",
+    )
 
 
 def _choice(place: Path, wanted: str | None, clips: list[str]) -> str:
@@ -183,9 +235,16 @@ def _images(frames: list[ClipFrame], start: float) -> tuple[ImageReferences, ...
             cameras.setdefault(camera, []).append((frame.index * FRAME_PERIOD - start, path))
     if not cameras:
         return None
+    told = {
+        camera: calibration_of(message, frames[0].record, camera)
+        for camera, message in frames[0].calibrations
+    }
     return tuple(
         ImageReferences(
-            camera, np.array([time for time, _ in each]), tuple(path for _, path in each)
+            camera,
+            np.array([time for time, _ in each]),
+            tuple(path for _, path in each),
+            told.get(camera),
         )
         for camera, each in cameras.items()
     )

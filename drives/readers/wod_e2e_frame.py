@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +16,7 @@ from numpy.typing import NDArray
 from drives.rater import BEST, WORST, Rated
 from drives.readers.protobuf import Field, Message, WireError, decode
 from drives.readers.tfrecord import Record, read_record
+from drives.readers.wod_e2e_camera import CALIBRATION
 from planners.observation import FUTURE_STATES, PAST_STATES, Intent
 from runtime.errors import SlipstreamError
 
@@ -40,9 +42,10 @@ _STATES = {
     8: Field("score", "float"),
 }
 _CONTEXT = {1: Field("name", "text")}
+_CALIBRATED = {**_CONTEXT, 2: Field("calibrations", CALIBRATION, repeated=True)}
 _IMAGE = {1: Field("camera", "int"), 2: Field("jpeg", "span")}
 _FRAME = {
-    1: Field("context", _CONTEXT),
+    1: Field("context", _CALIBRATED),
     2: Field("timestamp", "int"),
     4: Field("images", _IMAGE, repeated=True),
 }
@@ -56,21 +59,31 @@ _E2ED = {
 _NAMED = {1: Field("frame", {1: Field("context", _CONTEXT)})}
 
 
+class FrameName(NamedTuple):
+    """What a record calls itself, and its parts: the clip, and the number of 0.1 s in it."""
+
+    text: str
+    clip: str
+    number: int
+
+
 @dataclass(frozen=True, eq=False)
 class ClipFrame:
     """A decoded record.
 
     Attributes:
         record: where it lies.
-        clip, index: of the clip, and of the frame in it; 0.1 s from one index to the next.
+        name: as stored; clip, index: its parts, 0.1 s from one index to the next.
         timestamp: microseconds; 0 in the published files.
         past: [16, 2] m; velocities, accelerations: [16, 2], as stored.
         future: [20, 2] m, or None where the record has fewer.
         rated: what raters said, or None.
         images: (camera, start, length) of each JPEG, bytes in the file.
+        calibrations: (camera, CameraCalibration) as decoded, not checked.
     """
 
     record: Record
+    name: str
     clip: str
     index: int
     timestamp: int
@@ -81,14 +94,11 @@ class ClipFrame:
     intent: Intent
     rated: Rated | None
     images: tuple[tuple[str, int, int], ...]
-
-    @property
-    def name(self) -> str:
-        return f"{self.clip}-{self.index:03d}"
+    calibrations: tuple[tuple[str, Message], ...]
 
 
-def clip_of(record: Record, head: bytes) -> tuple[str, int]:
-    """A record's clip and index, from its first bytes if they hold them, else from all of it.
+def name_of(record: Record, head: bytes) -> FrameName:
+    """A record's name, from its first bytes if they hold it, else from all of it.
 
     Raises:
         SlipstreamError: a record of another kind.
@@ -100,7 +110,7 @@ def clip_of(record: Record, head: bytes) -> tuple[str, int]:
     found = _NAME.fullmatch(name)
     if found is None:
         raise _bad(record, "context.name <clip>-<frame number>", repr(name[:80]))
-    return found[1], int(found[2])
+    return FrameName(name, found[1], int(found[2]))
 
 
 def read_frame(record: Record) -> ClipFrame:
@@ -112,7 +122,7 @@ def read_frame(record: Record) -> ClipFrame:
     """
     data = read_record(record)
     message = _decoded(record, data, _E2ED)
-    clip, index = clip_of(record, data[:PEEK])
+    name = name_of(record, data[:PEEK])
     past = message["past"] or decode(b"", _STATES)
     future = message["future"] or decode(b"", _STATES)
     ahead = _points(record, future, "x", "y", "future", None)
@@ -121,8 +131,9 @@ def read_frame(record: Record) -> ClipFrame:
     frame = message["frame"]
     return ClipFrame(
         record=record,
-        clip=clip,
-        index=index,
+        name=name.text,
+        clip=name.clip,
+        index=name.number,
         timestamp=frame["timestamp"],
         past=_points(record, past, "x", "y", "past positions", PAST_STATES),
         velocities=_points(record, past, "vx", "vy", "past velocities", PAST_STATES),
@@ -134,6 +145,10 @@ def read_frame(record: Record) -> ClipFrame:
             (_camera(image["camera"]), record.start + image["jpeg"][0], _length(image["jpeg"]))
             for image in frame["images"]
             if image["jpeg"] is not None
+        ),
+        calibrations=tuple(
+            (_camera(each["camera"]), each)
+            for each in (frame["context"] or {}).get("calibrations", ())
         ),
     )
 

@@ -102,24 +102,31 @@ def joined(frames: Sequence[ClipFrame]) -> Track:
 def windows_of(frames: Sequence[ClipFrame], track: Track) -> tuple[RecordedWindow, ...]:
     """Each frame's own window; its headings and speeds are read from the recorded velocities."""
     shifted = _shifted(frames)
-    windows = []
-    for frame, instant in zip(frames, track.instants, strict=True):
-        piece = _piece(frame, shifted)
-        windows.append(
-            RecordedWindow(
-                name=frame.name,
-                time=float(track.times[instant] - track.times[0]),
-                sample=int(instant),
-                positions=frame.past,
-                headings=piece.headings[:PAST_STATES],
-                speeds=piece.speeds[:PAST_STATES],
-                accelerations=piece.accelerations,
-                future=frame.future,
-                intent=frame.intent,
-                rated=frame.rated,
-            )
-        )
-    return tuple(windows)
+    return tuple(
+        _window(frame, shifted, float(track.times[instant] - track.times[0]), int(instant))
+        for frame, instant in zip(frames, track.instants, strict=True)
+    )
+
+
+def lone_window(frame: ClipFrame) -> RecordedWindow:
+    """A frame's own window without the rest of its clip; `time` is that of its number."""
+    return _window(frame, _shifted([frame]), frame.index * FRAME_PERIOD, 0)
+
+
+def _window(frame: ClipFrame, shifted: bool, time: float, sample: int) -> RecordedWindow:
+    piece = _piece(frame, shifted)
+    return RecordedWindow(
+        name=frame.name,
+        time=time,
+        sample=sample,
+        positions=frame.past,
+        headings=piece.headings[:PAST_STATES],
+        speeds=piece.speeds[:PAST_STATES],
+        accelerations=piece.accelerations,
+        future=frame.future,
+        intent=frame.intent,
+        rated=frame.rated,
+    )
 
 
 def _shifted(frames: Sequence[ClipFrame]) -> bool:

@@ -107,12 +107,32 @@ def compile_graph(
     options: BuildOptions,
     store: EngineStore,
     notify: Notify,
+    waiting: Callable[[], None] = lambda: None,
 ) -> Compiled:
     """Build one graph's engine and store it; Ctrl-C and SIGTERM cancel the build.
 
+    Args:
+        waiting: called if another process is building the same engine, which is then taken.
+
     Raises:
         EngineError: no engine came of it; nothing is stored.
+        SlipstreamError: the store can't be written; told before the build.
     """
+    with store.building(planned.key, waiting):
+        if not planned.present and _is_whole(store, planned.key):
+            path, sidecar = store.get(planned.key)
+            return Compiled(planned.graph, path, sidecar, built=False)
+        return _build(bundle, library, planned, options, store, notify)
+
+
+def _build(
+    bundle: Bundle,
+    library: Library,
+    planned: Planned,
+    options: BuildOptions,
+    store: EngineStore,
+    notify: Notify,
+) -> Compiled:
     key = planned.key
     free = None if options.ignore_memory else memory.available()
     memory.check(planned.graph, weight_bytes(bundle, planned.graph, key.precision), free)
@@ -125,7 +145,7 @@ def compile_graph(
         built, timed = build_engine(
             library, graph, profiles, options, sm, notify, timing, lambda: bool(stop)
         )
-    sidecar = _sidecar(bundle, planned, built)
+    sidecar = _sidecar(bundle, planned, options, built)
     layers = json.dumps({"source": built.source, "layers": built.layers}, indent=1)
     path = store.put(key, built.plan, sidecar, layers)
     if options.timing_cache and timed is not None and timed != timing:
@@ -133,8 +153,10 @@ def compile_graph(
     return Compiled(planned.graph, path, sidecar, built=True)
 
 
-def _sidecar(bundle: Bundle, planned: Planned, built: Built) -> Sidecar:
+def _sidecar(bundle: Bundle, planned: Planned, options: BuildOptions, built: Built) -> Sidecar:
     fields: dict[str, Any] = asdict(planned.key)
+    usual = default_profiles(bundle.manifest, planned.graph)
+    profiles = [f"--profile={each.text}" for each in planned.profiles if each not in usual]
     return Sidecar(
         **fields | {"flags": list(planned.key.flags)},
         size=len(built.plan),
@@ -149,6 +171,8 @@ def _sidecar(bundle: Bundle, planned: Planned, built: Built) -> Sidecar:
         python=platform.python_version(),
         system=f"{platform.system()} {platform.machine()} {sys.platform}",
         bundle=bundle.manifest.name,
+        bundle_folder=str(bundle.folder.absolute()),
+        options=[*profiles, *options.typed()],
         warnings=built.warnings[:20],
     )
 

@@ -54,6 +54,15 @@ class BuildOptions:
             named.append("tf32")
         return tuple(sorted(named))
 
+    def typed(self) -> list[str]:
+        """The options that change the engine, as `slipstream compile` takes them."""
+        words = [f"--memory-pool={name}:{size}B" for name, size in self.pools.items()]
+        if self.level is not None:
+            words.append(f"--optimization-level={self.level}")
+        if self.timing_cache is not None:
+            words.append(f"--timing-cache={self.timing_cache.absolute()}")
+        return [*words, *["--tf32"] * self.tf32]
+
 
 def parse_pools(texts: Sequence[str]) -> dict[str, int]:
     """`workspace:512M` (several with commas; without a unit MiB, as trtexec) to bytes by name.

@@ -66,7 +66,9 @@ class Attention:
         trunk = b.op("Expand", trunk_bias, b.shape(n, s, [1]))
         bias = b.op("Concat", trunk, branch_bias, axis=-1)
         bias = b.op("Concat", *[bias] * g, axis=-1)
-        return b.op("Reshape", bias, b.shape(n, [1, -1], b.op("ReduceSum", self._columns)))
+        # no -1 here: TensorRT would bound it by the bias's size over the fewest columns
+        rows = b.op("Mul", s, b.constant([g]))
+        return b.op("Reshape", bias, b.shape(n, [1], rows, b.op("ReduceSum", self._columns)))
 
     def mix(self, q: str, trunk: KeyValue, others: Sequence[KeyValue]) -> str:
         """Attend from queries to the trunk and to the other segments, in the bias's column order.

@@ -83,11 +83,21 @@ class Decoder:
         return q, self._keys_values(layer, k, v, rope, attention, out)
 
     def project_context(
-        self, layer: int, x: str, rope: Rope, attention: Attention, out: KeyValue
+        self,
+        layer: int,
+        x: str,
+        rope: Rope,
+        attention: Attention,
+        out: KeyValue,
+        suffix: str = "",
     ) -> KeyValue:
-        """Keys and values [C, N, Hkv, D] of context rows x, without queries."""
+        """Keys and values [C, N, Hkv, D] of context rows x, without queries.
+
+        Args:
+            suffix: of the names of Wk and Wv, where the context has some of its own.
+        """
         c = self.config
-        weight = np.concatenate(self._key_value(layer))
+        weight = np.concatenate(self._key_value(layer, suffix))
         rows = self._matmul(x, f"layers.{layer}.context", weight)
         k, v = self._split_heads(rows, [c.kv_heads, c.kv_heads])
         return self._keys_values(layer, k, v, rope, attention, out)
@@ -154,9 +164,10 @@ class Decoder:
         weight = self._layer(layer, "self_attn.q_proj.weight", c.heads * c.head_dim, c.width)
         return group_major(weight, c)
 
-    def _key_value(self, layer: int) -> list[Floats]:
+    def _key_value(self, layer: int, suffix: str = "") -> list[Floats]:
         shape = (self.config.kv_heads * self.config.head_dim, self.config.width)
-        return [self._layer(layer, f"self_attn.{part}_proj.weight", *shape) for part in "kv"]
+        names = [f"self_attn.{part}_proj{suffix}.weight" for part in "kv"]
+        return [self._layer(layer, name, *shape) for name in names]
 
     def _layer(self, layer: int, name: str, *shape: int) -> Floats:
         return self.checkpoint.tensor(f"{self.prefix}layers.{layer}.{name}", *shape)

@@ -1,22 +1,24 @@
-"""The draft graph: a DFlash block drafter (arXiv 2602.06036) over cached and new context rows."""
+"""The draft graph: a block drafter over cached and new context rows."""
 
 from __future__ import annotations
 
 import onnx
 
 from export.checkpoint import Checkpoint
-from export.configs import DFlashConfig
+from export.draft_configs import BlockDrafterConfig, DFlareConfig
 from export.graphs.attention import Attention
 from export.graphs.builder import GraphBuilder
 from export.graphs.decoder import Decoder
+from export.graphs.fusion import mixed_contexts, shared_context
 
 
-def draft_graph(checkpoint: Checkpoint, config: DFlashConfig, max_position: int) -> onnx.ModelProto:
+def draft_graph(
+    checkpoint: Checkpoint, config: BlockDrafterConfig, max_position: int
+) -> onnx.ModelProto:
     """One pass over a block of B rows; C verified rows enter as keys and values alone.
 
-    Context rows are the target's taps through `fc` and `hidden_norm` (section 3 of the paper: the
-    projection is normed, not the taps). They skip the layers' input norm, share Wk and Wv with the
-    block, and are what the cache keeps; the block's own keys and values are forgotten.
+    Context rows are made of the target's taps (see `export.graphs.fusion`). They skip the layers'
+    input norm, and are what the cache keeps; the block's own keys and values are forgotten.
 
     Args:
         max_position: positions 0..max_position-1 may be fed.
@@ -34,11 +36,13 @@ def draft_graph(checkpoint: Checkpoint, config: DFlashConfig, max_position: int)
     caches = decoder.caches()
     x = b.op("Transpose", embeddings, perm=[1, 0, 2])
     rope, tap_rope = decoder.rope(positions), decoder.rope(tap_positions)
-    context = b.op("Transpose", taps, perm=[1, 0, 2])
-    context = b.op(
-        "MatMul", context, b.weight("fc", checkpoint.tensor("fc.weight", width, tapped).T)
-    )
-    context = decoder.norm(context, "hidden_norm", checkpoint.tensor("hidden_norm.weight", width))
+    rows = b.op("Transpose", taps, perm=[1, 0, 2])
+    if isinstance(config, DFlareConfig):
+        contexts = mixed_contexts(decoder, checkpoint, config, rows)
+        suffix = "_target" if config.heterogeneous_kv else ""
+    else:
+        contexts = [shared_context(decoder, checkpoint, config, rows)] * config.layers
+        suffix = ""
     trunk, branch = caches[0]
     attention = Attention(
         b,
@@ -46,11 +50,11 @@ def draft_graph(checkpoint: Checkpoint, config: DFlashConfig, max_position: int)
         x=x,
         trunk_bias=trunk_bias,
         branch_bias=branch_bias,
-        segments=[trunk.key, branch.key, context, x],
+        segments=[trunk.key, branch.key, rows, x],
     )
     for layer, (trunk, branch) in enumerate(caches):
         new = decoder.project_context(
-            layer, context, tap_rope, attention, decoder.present(layer, "C")
+            layer, contexts[layer], tap_rope, attention, decoder.present(layer, "C"), suffix
         )
         normed = decoder.layer_norm(layer, "input_layernorm", x)
         q, block = decoder.project(layer, normed, rope, attention, None)

@@ -2,9 +2,23 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, TypeAlias
+
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
+
+from planners.nets.packed import (
+    PackedMask,
+    TwoStreams,
+    packed_attention,
+    two_stream_attention,
+)
+
+if TYPE_CHECKING:  # importing it takes a second
+    from torch.nn.attention.flex_attention import BlockMask
+
+Mask: TypeAlias = "Tensor | BlockMask | PackedMask | TwoStreams"
 
 
 def rms_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
@@ -45,18 +59,28 @@ def split_heads(x: Tensor, head_dim: int) -> Tensor:
     return x.view(*x.shape[:2], -1, head_dim).transpose(1, 2)
 
 
-def attend(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, causal: bool = False) -> Tensor:
+def attend(q: Tensor, k: Tensor, v: Tensor, mask: Mask | None, causal: bool = False) -> Tensor:
     """Grouped-query attention.
 
     Args:
         q: [N, H, S, D]; k, v: [N, Hkv, T, D].
-        mask: bool, broadcastable to [N, H, S, T], true where a row may look; or None.
+        mask: bool, broadcastable to [N, H, S, T], true where a row may look; or the same as a
+            BlockMask of flex_attention, a PackedMask or TwoStreams; or None.
         causal: with mask None and S = T, row i sees rows 0..i.
 
     Returns:
         [N, S, H*D]
     """
-    out = functional.scaled_dot_product_attention(
-        q, k, v, attn_mask=mask, is_causal=causal, enable_gqa=True
-    )
+    if mask is None or isinstance(mask, Tensor):
+        out = functional.scaled_dot_product_attention(
+            q, k, v, attn_mask=mask, is_causal=causal, enable_gqa=True
+        )
+    elif isinstance(mask, PackedMask):
+        out = packed_attention(q, k, v, mask)
+    elif isinstance(mask, TwoStreams):
+        out = two_stream_attention(q, k, v, mask)
+    else:
+        from planners.nets.sparse import block_sparse_attention
+
+        out = block_sparse_attention(q, k, v, mask)
     return out.transpose(1, 2).flatten(2)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from copy import copy
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,9 +13,10 @@ from safetensors import SafetensorError
 from torch import Tensor
 from torch.nn import functional
 from transformers import Qwen3Config, Qwen3ForCausalLM
+from transformers.utils.logging import disable_progress_bar
 
 from planners.nets.files import INDEX, WEIGHTS
-from planners.nets.layers import attend, rms_norm, rotary_table, rotate, split_heads
+from planners.nets.layers import Mask, attend, rms_norm, rotary_table, rotate, split_heads
 from runtime.errors import SlipstreamError
 
 
@@ -24,12 +26,24 @@ class Cache:
     Args:
         rows: N sequences.
         capacity: T, the most rows of a sequence.
+        device: where they lie; the host by default.
+
+    Attributes:
+        length: rows in use; set back, it forgets the rows behind.
     """
 
-    def __init__(self, config: Qwen3Config, rows: int, capacity: int) -> None:
+    def __init__(
+        self, config: Qwen3Config, rows: int, capacity: int, device: torch.device | None = None
+    ) -> None:
         shape = (config.num_hidden_layers, 2, rows, config.num_key_value_heads)
         self.length = 0
-        self.buffer = torch.empty(*shape, capacity, config.head_dim)
+        self.buffer = torch.empty(*shape, capacity, config.head_dim, device=device)
+
+    def of(self, rows: Tensor) -> Cache:
+        """A copy for some of the sequences, numbered [M]."""
+        some = copy(self)
+        some.buffer = self.buffer[:, :, rows]
+        return some
 
     def extend(self, layer: int, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
         """Write new rows [N, Hkv, S, D] behind the cached ones; returns all of them."""
@@ -73,6 +87,7 @@ def load_target(folder: Path) -> Qwen3ForCausalLM:
                 found="none",
                 fix="train one with `make train-tiny`",
             )
+    disable_progress_bar()  # of every file; ours are the commands' own
     try:
         config = Qwen3Config.from_pretrained(folder)
         model, seen = Qwen3ForCausalLM.from_pretrained(
@@ -80,6 +95,9 @@ def load_target(folder: Path) -> Qwen3ForCausalLM:
         )
         if seen["missing_keys"]:  # transformers would go on with random numbers there
             raise ValueError(f"no weights for {sorted(seen['missing_keys'])[0]}")
+        for name, parameter in model.named_parameters():
+            if not parameter.isfinite().all():
+                raise ValueError(f"NaN or infinity in {name}")
     except (OSError, ValueError, RuntimeError, SafetensorError) as error:
         raise SlipstreamError(
             f"{folder} can't be loaded",
@@ -106,6 +124,8 @@ def forward(
     taps: Sequence[int] = (),
     cache: Cache | None = None,
     first_output: int = 0,
+    positions: Tensor | None = None,
+    mask: Mask | None = None,
 ) -> TargetOutput:
     """Run the target over tokens [N, S] that follow the cached rows.
 
@@ -115,16 +135,23 @@ def forward(
         taps: 0-based blocks whose output residual stream is wanted (`hidden_states[id + 1]`).
         cache: earlier rows; the new ones are added. None for a pass of its own.
         first_output: rows before it get no hidden state; saves most of the last block's work.
+        positions: [N, S] of the tokens; by default they follow the cached rows.
+        mask: where a row may look, instead of all rows up to its own: [N, S, T] bool over cached
+            and new rows, or a packed one.
 
     Raises:
-        ValueError: `first_output` with the last block tapped, whose early rows would be missing.
+        ValueError: `first_output` with the last block tapped, whose early rows would be missing,
+            or with a mask.
     """
     config, core = model.config, model.model
     last = config.num_hidden_layers - 1
     if first_output and last in taps:
         raise ValueError("first_output leaves out rows that a tap on the last block needs")
-    past = cache.length if cache else 0
-    positions = torch.arange(past, past + tokens.shape[1], device=tokens.device)[None]
+    if mask is not None and first_output:
+        raise ValueError("first_output leaves out rows that the mask speaks of")
+    if positions is None:
+        past = cache.length if cache else 0
+        positions = torch.arange(past, past + tokens.shape[1], device=tokens.device)[None]
     cos, sin = rotary_table(positions, config.head_dim, config.rope_parameters["rope_theta"])
     eps, size = config.rms_norm_eps, config.head_dim
     x = core.embed_tokens(tokens)
@@ -142,7 +169,7 @@ def forward(
             split_heads(attention.q_proj(h[:, start:]), size), attention.q_norm.weight, eps
         )
         q = rotate(q, cos[:, :, start:], sin[:, :, start:])
-        x = x[:, start:] + attention.o_proj(_causal(q, k, v))
+        x = x[:, start:] + attention.o_proj(_attention(q, k, v, mask))
         h = rms_norm(x, layer.post_attention_layernorm.weight, eps)
         x = x + mlp.down_proj(functional.silu(mlp.gate_proj(h)) * mlp.up_proj(h))
         if i in taps:
@@ -155,8 +182,12 @@ def forward(
     )
 
 
-def _causal(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-    """Attention of the last S of T rows, each seeing itself and what came before it."""
+def _attention(q: Tensor, k: Tensor, v: Tensor, mask: Mask | None) -> Tensor:
+    """Attention of the last S of T rows under a mask, or each to itself and what came before."""
+    if isinstance(mask, Tensor):
+        return attend(q, k, v, mask[:, None])
+    if mask is not None:
+        return attend(q, k, v, mask)
     rows, columns = q.shape[2], k.shape[2]
     if rows == columns:
         return attend(q, k, v, None, causal=True)

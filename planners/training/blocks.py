@@ -2,10 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
+
+from planners.nets.packed import PackedMask
+
+if TYPE_CHECKING:  # importing it takes a second
+    from torch.nn.attention.flex_attention import BlockMask
+
+# (sequence, head, row, column) index tensors -> bool, as flex_attention calls it
+Look = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
 
 
 @dataclass(frozen=True, eq=False)
@@ -16,15 +27,51 @@ class Blocks:
         tokens: [N, A*B]: the anchor, then scaffold tokens as themselves and MASK at values.
         positions: [N, A*B] in the sequence; rows past its end repeat the last one.
         rows: [N, A*B] number within the block, 0 the anchor.
-        drafted: [N, A*B] bool: inside its block's width and the sequence, and a value.
-        mask: [N, A*B, C + A*B] bool: a row sees the context before its anchor, and its own block.
+        inside: [N, A*B] bool: within its block's width and the sequence.
+        drafted: [N, A*B] bool: inside, behind the anchor, and a value.
+        look: whether a row may look at a column; the first `context` columns are the sequence.
+        context: C
     """
 
     tokens: Tensor
     positions: Tensor
     rows: Tensor
+    inside: Tensor
     drafted: Tensor
-    mask: Tensor
+    look: Look
+    context: int
+
+    @cached_property
+    def mask(self) -> Tensor:
+        """[N, A*B, C + A*B] bool: `look` everywhere."""
+        count, rows = self.tokens.shape
+        device = self.tokens.device
+        sequence = torch.arange(count, device=device)[:, None, None]
+        row = torch.arange(rows, device=device)[None, :, None]
+        column = torch.arange(self.context + rows, device=device)[None, None, :]
+        return self.look(sequence, torch.zeros_like(sequence), row, column)
+
+    @cached_property
+    def packed_mask(self) -> PackedMask:
+        """`look` where a row may see anything: the context, and its own block."""
+        count, rows = self.tokens.shape
+        number = torch.arange(rows, device=self.tokens.device)
+        sequence = torch.arange(count, device=self.tokens.device)[:, None, None]
+        head, row = torch.zeros_like(sequence), number[None, :, None]
+        block = int(self.rows.max()) + 1
+        before = self.look(sequence, head, row, torch.arange(self.context)[None, None].to(row))
+        first = self.context + number[None, :, None] // block * block
+        own = self.look(sequence, head, row, first + number[None, None, :block])
+        return PackedMask(before, own.view(count, rows // block, block, block))
+
+    @cached_property
+    def sparse_mask(self) -> BlockMask:
+        """`look` for flex_attention (arXiv 2412.05496), which skips tiles where no row looks."""
+        from torch.nn.attention.flex_attention import create_block_mask
+
+        count, rows = self.tokens.shape
+        columns, device = self.context + rows, self.tokens.device
+        return create_block_mask(self.look, count, None, rows, columns, device=device)
 
 
 def make_blocks(
@@ -39,23 +86,38 @@ def make_blocks(
         widths: [N, A] rows of each block, anchor included; clipped at the sequence's end.
         block: B, at least the largest width.
     """
-    count, length = tokens.shape
-    rows = torch.arange(block).expand(*anchors.shape, block)
+    length = tokens.shape[1]
+    rows = torch.arange(block, device=tokens.device).expand(*anchors.shape, block)
     positions = anchors[..., None] + rows
     inside = (rows < widths[..., None]) & (positions < length)
     positions = positions.clamp_max(length - 1)
     drafted = inside & (rows > 0) & is_value[positions]
     flat = positions.flatten(1)
-    shown = tokens.gather(1, flat).masked_fill(drafted.flatten(1), mask_token)
-    owner = torch.arange(anchors.shape[1]).repeat_interleave(block)
-    own = (owner[:, None] == owner[None, :])[None] & inside.flatten(1)[:, None, :]
-    # A row outside of its block sees itself, so that its softmax is not empty.
-    own = own | torch.eye(len(owner), dtype=torch.bool)
-    before = torch.arange(length) < anchors.repeat_interleave(block, 1)[..., None]
     return Blocks(
-        tokens=shown,
+        tokens=tokens.gather(1, flat).masked_fill(drafted.flatten(1), mask_token),
         positions=flat,
         rows=rows.flatten(1),
+        inside=inside.flatten(1),
         drafted=drafted.flatten(1),
-        mask=torch.cat([before, own.expand(count, -1, -1)], 2),
+        look=look_of(anchors, inside.flatten(1), block, length),
+        context=length,
     )
+
+
+def look_of(anchors: Tensor, inside: Tensor, block: int, context: int) -> Look:
+    """A row sees the context before its anchor, and the rows inside its own block.
+
+    A row outside of its block sees itself, so that its softmax is not empty.
+
+    Args:
+        anchors: [N, A]; inside: [N, A*B] bool.
+        context: C, columns before the blocks' own.
+    """
+
+    def look(sequence: Tensor, head: Tensor, row: Tensor, column: Tensor) -> Tensor:
+        before = (column < context) & (column < anchors[sequence, row // block])
+        other = (column - context).clamp_min(0)
+        own = (column >= context) & (other // block == row // block)
+        return before | (own & (inside[sequence, other] | (other == row)))
+
+    return look

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
+from typing import Annotated, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import ConfigDict, Field
 
 from planners.observation import FUTURE_STATES, PAST_STATES, RATE_HZ, Intent, Observation
+from planners.training.settings import CHECKED, Share, Spread
 
 Floats = NDArray[np.float64]
+Scale = Annotated[float, Field(gt=0)]
 
 FAR = 20.0  # m, from where on points of a label get the whole noise
 
@@ -88,16 +92,18 @@ class Augmentation:
         command: share of windows whose navigation command is given; the others say UNKNOWN.
     """
 
-    scale: tuple[float, float] = (0.6, 1.4)
-    mirror: float = 0.5
-    position: float = 0.02
-    heading: float = 0.002
-    speed: float = 0.05
-    acceleration: float = 0.15
-    yaw_rate: float = 0.004
-    label_scale: float = 0.01
-    label_offset: float = 0.15
-    command: float = 0.25
+    __pydantic_config__: ClassVar[ConfigDict] = CHECKED
+
+    scale: tuple[Scale, Scale] = (0.6, 1.4)
+    mirror: Share = 0.5
+    position: Spread = 0.02
+    heading: Spread = 0.002
+    speed: Spread = 0.05
+    acceleration: Spread = 0.15
+    yaw_rate: Spread = 0.004
+    label_scale: Spread = 0.01
+    label_offset: Spread = 0.15
+    command: Share = 0.25
 
 
 def augment(windows: Recorded, how: Augmentation, rng: np.random.Generator) -> Recorded:

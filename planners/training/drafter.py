@@ -2,23 +2,30 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import ClassVar
 
 import numpy as np
 import torch
+from pydantic import ConfigDict
 from torch import Tensor
+from torch.utils.checkpoint import checkpoint
 from transformers import Qwen3ForCausalLM
 
-from planners.nets.dflash import DFlash
-from planners.nets.qwen3 import forward
-from planners.training.blocks import make_blocks
+from planners.nets.block_drafter import BlockDrafter
+from planners.training.allowed import Allowed
+from planners.training.batches import batch_rows
+from planners.training.blocks import Blocks, make_blocks
+from planners.training.drafter_objective import DrafterObjective, block_loss, row_figures
+from planners.training.features import Features, Online
 from planners.training.loop import Evaluate, train
-from planners.training.objectives import DrafterObjective, block_weights, drafter_loss
 from planners.training.schedule import Schedule
+from planners.training.settings import CHECKED, Positive, Seed, Share, plain
+from planners.training.watch import Watch
 from runtime.scaffold import Scaffold
 
-FORBIDDEN = -1e4  # added to the logits of tokens outside an allowed set; finite, for the KL
+LOGITS = 1 << 26  # most logits held at once for the backward pass; more are computed again
 
 
 @dataclass(frozen=True)
@@ -26,24 +33,25 @@ class DrafterSettings:
     """How the drafter is trained.
 
     Attributes:
-        batch: sequences a step; anchors: blocks of each.
-        gamma: rows over which the loss weight falls by e.
+        batch: sequences a step, in epochs; anchors: blocks of each, drawn anew in every epoch.
+        objective: what is minimised.
         full_width: share of blocks as wide as the drafter allows. Of the others half have half
             that width, half any width from 4: attention is bidirectional, so a narrow block is
             another problem than the head of a wide one.
     """
 
+    __pydantic_config__: ClassVar[ConfigDict] = CHECKED
+
     schedule: Schedule
-    seed: int = 0
-    batch: int = 8
-    anchors: int = 16
-    gamma: float = 7.0
-    objective: DrafterObjective = "ce+kl"
-    full_width: float = 0.6
+    seed: Seed = 0
+    batch: Positive = 8
+    anchors: Positive = 16
+    objective: DrafterObjective = field(default_factory=DrafterObjective)
+    full_width: Share = 0.6
 
 
 def train_drafter(
-    drafter: DFlash,
+    drafter: BlockDrafter,
     target: Qwen3ForCausalLM,
     prompts: Tensor,
     outputs: Tensor,
@@ -51,70 +59,141 @@ def train_drafter(
     settings: DrafterSettings,
     folder: Path,
     *,
+    features: Features | None = None,
     evaluate: Evaluate | None = None,
     every: int = 500,
+    save_every: int | None = None,
     until: int | None = None,
+    watch: Watch | None = None,
 ) -> dict[str, float]:
     """Train in place; the drafter ends with averaged weights. Returns the last evaluation.
 
     Args:
         prompts: [M, Lp] and outputs: [M, L], the target's own, sampled or greedy.
+        features: what the target makes of them; None runs it at every step.
     """
     drafter.train()
     target.requires_grad_(False)
-    sequences = torch.cat([prompts, outputs], 1)
-    first = prompts.shape[1]
-    is_value = torch.cat([torch.zeros(first, dtype=torch.bool), torch.tensor(scaffold.is_value)])
-    bias = torch.tensor(scaffold.bias_at(np.arange(len(scaffold)))).clamp_min(FORBIDDEN)
-
-    def loss_of_step(step: int) -> tuple[Tensor, dict[str, float]]:
-        rng = np.random.default_rng((settings.seed, step))
-        tokens = sequences[torch.from_numpy(rng.integers(len(sequences), size=settings.batch))]
-        anchors, widths = draw_blocks(settings, drafter.config.block_size, first, tokens, rng)
-        blocks = make_blocks(
-            tokens,
-            is_value,
-            anchors,
-            widths,
-            drafter.config.block_size,
-            drafter.config.mask_token_id,
-        )
-        with torch.no_grad():
-            run = forward(target, tokens, taps=drafter.config.target_layer_ids)
-            truth = target.lm_head(run.hidden[:, first - 1 : -1]).float() + bias
-        assert run.taps is not None
-        hidden = drafter(
-            target.model.embed_tokens(blocks.tokens),
-            blocks.positions,
-            run.taps,
-            torch.arange(tokens.shape[1]).expand(tokens.shape),
-            blocks.mask,
-        )
-        sequence, row = blocks.drafted.nonzero(as_tuple=True)
-        position = blocks.positions[sequence, row]
-        wanted = tokens[sequence, position]
-        logits = target.lm_head(hidden[sequence, row])
-        loss = drafter_loss(
-            logits,
-            wanted,
-            truth[sequence, position - first],
-            block_weights(blocks.rows[sequence, row], settings.gamma),
-            settings.objective,
-        )
-        hit = (logits.argmax(-1) == wanted).float().mean()
-        return loss, {"loss": loss.item(), "hit": hit.item()}
-
+    features = features or Online(target, drafter.config.target_layer_ids)
+    lessons = Lessons(drafter, target, prompts, outputs, scaffold, settings, features)
     return train(
         drafter,
-        loss_of_step,
+        lessons.loss_of_step,
         settings.schedule,
         folder,
         seed=settings.seed,
-        settings=asdict(settings),
+        settings=plain(settings),
         evaluate=evaluate,
         every=every,
+        save_every=save_every,
         until=until,
+        watch=watch,
     )
+
+
+class Lessons:
+    """The steps of a drafter's training: which blocks, and how wrong the drafter is there."""
+
+    def __init__(
+        self,
+        drafter: BlockDrafter,
+        target: Qwen3ForCausalLM,
+        prompts: Tensor,
+        outputs: Tensor,
+        scaffold: Scaffold,
+        settings: DrafterSettings,
+        features: Features,
+    ) -> None:
+        self.drafter, self.target, self.settings = drafter, target, settings
+        self.features = features
+        self.sequences = torch.cat([prompts, outputs], 1)
+        self.first = prompts.shape[1]
+        self.allowed = Allowed(scaffold, self.first, prompts.device)
+
+    def loss_of_step(self, step: int) -> tuple[Tensor, dict[str, float]]:
+        """The loss of a batch that seed and step determine, and figures to log."""
+        settings, sizes = self.settings, self.drafter.config
+        rng = np.random.default_rng((settings.seed, step))
+        chosen = torch.from_numpy(
+            batch_rows(len(self.sequences), settings.batch, settings.seed, step)
+        ).to(self.sequences.device)
+        tokens = self.sequences[chosen]
+        anchors, widths = draw_blocks(settings, sizes.block_size, self.first, tokens, rng)
+        blocks = make_blocks(
+            tokens, self.allowed.is_value, anchors, widths, sizes.block_size, sizes.mask_token_id
+        )
+        taps, truth = self.features.of(chosen, tokens)
+        hidden = draft(self.drafter, self.target, blocks, taps, fused=taps.is_cuda)
+        figures = self._figures(tokens, blocks, hidden, truth)
+        drafted, inside = (
+            grid.view(-1, sizes.block_size)[:, 1:] for grid in (blocks.drafted, blocks.inside)
+        )
+        progress = step / settings.schedule.steps
+        loss, terms = block_loss(figures, drafted, inside, settings.objective, progress)
+        hit = figures["right"].float().mean().item()
+        return loss, {"loss": loss.item(), "hit": hit, **terms}
+
+    def _figures(
+        self, tokens: Tensor, blocks: Blocks, hidden: Tensor, truth: Tensor
+    ) -> dict[str, Tensor]:
+        """`row_figures` of the drafted rows, in pieces where the vocabulary is large."""
+        sequence, row = blocks.drafted.nonzero(as_tuple=True)
+        position = blocks.positions[sequence, row]
+        parts = (
+            hidden[sequence, row],
+            truth[sequence, position - 1],
+            tokens[sequence, position],
+            tokens[sequence, position - 1],
+            position,
+        )
+        rows = max(1, LOGITS // self.target.config.vocab_size)
+        if len(position) <= rows:
+            return self._compare(*parts)
+        pieces: list[dict[str, Tensor]] = [
+            checkpoint(self._compare, *piece, use_reentrant=False)
+            for piece in zip(*(torch.split(part, rows) for part in parts), strict=True)
+        ]
+        return {name: torch.cat([piece[name] for piece in pieces]) for name in pieces[0]}
+
+    def _compare(
+        self, hidden: Tensor, truth: Tensor, tokens: Tensor, previous: Tensor, position: Tensor
+    ) -> dict[str, Tensor]:
+        """Rows' hidden states of drafter and target [R, d] -> `row_figures`."""
+        objective, head = self.settings.objective, self.target.lm_head
+        allowed = self.allowed.bias(position)
+        logits = head(hidden)
+        if self.drafter.markov is not None:
+            logits = logits + self.drafter.markov(previous)
+        if objective.allowed_only:
+            logits = logits + allowed
+        with torch.no_grad():
+            wanted = head(truth).float() + allowed
+        return row_figures(logits, wanted, tokens, objective)
+
+
+def draft(
+    drafter: BlockDrafter,
+    target: Qwen3ForCausalLM,
+    blocks: Blocks,
+    taps: Tensor,
+    *,
+    fused: bool = False,
+) -> Tensor:
+    """Hidden states [N, A*B, d] of blocks after the context of all taps [N, C, K*d].
+
+    Args:
+        fused: attend through a CUDA kernel that is compiled for these shapes: worth it where they
+            come again and again.
+    """
+    count, rows, _ = taps.shape
+    hidden: Tensor = drafter(
+        target.model.embed_tokens(blocks.tokens),
+        blocks.positions,
+        taps,
+        torch.arange(rows, device=taps.device).expand(count, -1),
+        blocks.sparse_mask if fused else blocks.packed_mask,
+    )
+    return hidden
 
 
 def draw_blocks(
@@ -127,49 +206,5 @@ def draw_blocks(
     any_width = rng.integers(4, block + 1, shape)
     narrow = np.where(kind < (1 + settings.full_width) / 2, block // 2, any_width)
     widths = np.where(kind < settings.full_width, block, narrow)
-    return torch.from_numpy(anchors), torch.from_numpy(widths)
-
-
-@torch.no_grad()
-def acceptance_length(
-    drafter: DFlash,
-    target: Qwen3ForCausalLM,
-    prompts: Tensor,
-    outputs: Tensor,
-    scaffold: Scaffold,
-    width: int,
-) -> float:
-    """Tokens committed per verification of greedy decoding, bonus and scaffold counted.
-
-    The target's greedy outputs are known, so a draft is accepted as far as it agrees with them.
-
-    Args:
-        prompts: [N, Lp]; outputs: [N, L], the target's greedy ones.
-        width: B, anchor included.
-    """
-    tokens = torch.cat([prompts, outputs], 1)
-    first, length = prompts.shape[1], tokens.shape[1]
-    is_value = torch.cat([torch.zeros(first, dtype=torch.bool), torch.tensor(scaffold.is_value)])
-    bias = torch.tensor(scaffold.bias_at(np.arange(len(scaffold))))
-    taps = forward(target, tokens, taps=drafter.config.target_layer_ids).taps
-    assert taps is not None
-    anchors = torch.full((len(tokens), 1), first - 1)
-    rounds = 0
-    while len(active := torch.nonzero(anchors[:, 0] < length - 1)[:, 0]):
-        own, at = tokens[active], anchors[active]
-        blocks = make_blocks(
-            own, is_value, at, torch.full_like(at, width), width, drafter.config.mask_token_id
-        )
-        hidden = drafter(
-            target.model.embed_tokens(blocks.tokens),
-            blocks.positions,
-            taps[active],
-            torch.arange(length).expand(own.shape),
-            blocks.mask,
-        )
-        logits = target.lm_head(hidden) + bias[(blocks.positions - first).clamp_min(0)]
-        right = ~blocks.drafted | (logits.argmax(-1) == own.gather(1, blocks.positions))
-        accepted = right[:, 1:].int().cumprod(1).sum(1)
-        rounds += len(active)
-        anchors[active, 0] = (at[:, 0] + accepted + 1).clamp_max(length - 1)
-    return outputs.numel() / rounds
+    device = tokens.device
+    return torch.from_numpy(anchors).to(device), torch.from_numpy(widths).to(device)

@@ -25,7 +25,7 @@ def greedy_paths(
     """Greedy trajectories [M, 20, 2] and the outputs [M, L] that they were read from."""
     outputs = torch.cat(
         [
-            respond(target, prompts, examples.scaffold)
+            respond(target, prompts.to(target.device), examples.scaffold)
             for prompts in torch.split(examples.prompts(windows), batch)
         ]
     )

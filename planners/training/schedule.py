@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Annotated, ClassVar
 
 import torch
+from pydantic import ConfigDict, Field
 from torch import Tensor, nn
+
+from planners.training.settings import CHECKED, Share
 
 
 @dataclass(frozen=True)
@@ -22,13 +26,15 @@ class Schedule:
         average: decay of the exponential moving average of the weights.
     """
 
-    steps: int
-    peak: float
-    warmup: float = 0.04
-    floor: float = 0.02
-    decay: float = 0.05
-    clip: float = 1.0
-    average: float = 0.998
+    __pydantic_config__: ClassVar[ConfigDict] = CHECKED
+
+    steps: Annotated[int, Field(ge=1)]
+    peak: Annotated[float, Field(gt=0)]
+    warmup: Share = 0.04
+    floor: Share = 0.02
+    decay: Annotated[float, Field(ge=0)] = 0.05
+    clip: Annotated[float, Field(gt=0)] = 1.0
+    average: Annotated[float, Field(ge=0, lt=1)] = 0.998
 
     def rate(self, step: int) -> float:
         """Linear warm-up, then half a cosine (arXiv 1608.03983, eq. 5)."""

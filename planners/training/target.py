@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Annotated, ClassVar
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from pydantic import ConfigDict, Field
 from torch import Tensor, nn
 from transformers import Qwen3ForCausalLM
 
@@ -15,12 +17,15 @@ from planners.language import Language
 from planners.nets.qwen3 import forward, new_target
 from planners.observation import FUTURE_STATES
 from planners.tokens import Tokenizer
+from planners.training.batches import batch_rows
 from planners.training.data import Augmentation, Recorded, augment, constant_velocity
 from planners.training.examples import Examples
 from planners.training.loop import Evaluate, train
 from planners.training.objectives import distance_loss, token_loss
 from planners.training.schedule import Schedule
+from planners.training.settings import CHECKED, Positive, Seed, Share, Spread, plain
 from planners.training.teacher import Teacher
+from planners.training.watch import Watch
 
 Floats = NDArray[np.float64]
 
@@ -37,13 +42,15 @@ class TargetSettings:
         teacher_from: part of the steps before the teacher comes in.
     """
 
+    __pydantic_config__: ClassVar[ConfigDict] = CHECKED
+
     schedule: Schedule
-    seed: int = 0
-    batch: int = 16
-    aid: float = 0.3
-    aid_scale: float = 5.0
-    teacher_share: float = 0.5
-    teacher_from: float = 0.625
+    seed: Seed = 0
+    batch: Positive = 16
+    aid: Spread = 0.3
+    aid_scale: Annotated[float, Field(gt=0)] = 5.0
+    teacher_share: Share = 0.5
+    teacher_from: Share = 0.625
     augmentation: Augmentation = field(default_factory=Augmentation)
 
 
@@ -101,23 +108,29 @@ def train_target(
     *,
     evaluate: Evaluate | None = None,
     every: int = 500,
+    save_every: int | None = None,
     until: int | None = None,
+    watch: Watch | None = None,
 ) -> dict[str, float]:
     """Train in place; the target ends with averaged weights. Returns the last evaluation."""
+    torch.manual_seed(settings.seed)
     module = TargetWithAids(target).train()
-    is_value = torch.from_numpy(examples.scaffold.is_value.astype(np.float32))
+    device = target.device
+    module.to(device)
+    is_value = torch.from_numpy(examples.scaffold.is_value.astype(np.float32)).to(device)
 
     def loss_of_step(step: int) -> tuple[Tensor, dict[str, float]]:
         rng = np.random.default_rng((settings.seed, step))
-        rows = rng.integers(len(windows), size=settings.batch)
+        rows = batch_rows(len(windows), settings.batch, settings.seed, step)
         sample = augment(windows[rows], settings.augmentation, rng)
-        truth = torch.from_numpy(sample.futures - constant_velocity(sample)).float()
+        truth = torch.from_numpy(sample.futures - constant_velocity(sample)).float().to(device)
         if step >= settings.teacher_from * settings.schedule.steps:
             taught = (rng.random(settings.batch) < settings.teacher_share)[:, None, None]
             sample = replace(
                 sample, futures=np.where(taught, teacher.paths(sample), sample.futures)
             )
-        prompts, outputs = examples.prompts(sample), examples.outputs(sample)
+        prompts = examples.prompts(sample).to(device)
+        outputs = examples.outputs(sample).to(device)
         tokens = torch.cat([prompts, outputs[:, :-1]], 1)
         logits, paths = module(tokens, prompts.shape[1] - 1)
         words = token_loss(logits, outputs, is_value.expand(outputs.shape))
@@ -131,8 +144,10 @@ def train_target(
         settings.schedule,
         folder,
         seed=settings.seed,
-        settings=asdict(settings),
+        settings=plain(settings),
         evaluate=evaluate,
         every=every,
+        save_every=save_every,
         until=until,
+        watch=watch,
     )

@@ -10,16 +10,19 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from itertools import pairwise
+from typing import Annotated, ClassVar
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from pydantic import ConfigDict, Field
 from torch import Tensor, nn
 
 from planners.observation import FUTURE_STATES, PAST_STATES, Intent
 from planners.training.data import Augmentation, Recorded, augment, constant_velocity
 from planners.training.objectives import distance_loss
 from planners.training.schedule import Average, Schedule, adamw
+from planners.training.settings import CHECKED, Positive, Seed
 
 Floats = NDArray[np.float64]
 
@@ -36,11 +39,13 @@ class TeacherSettings:
         batch: windows a step.
     """
 
+    __pydantic_config__: ClassVar[ConfigDict] = CHECKED
+
     schedule: Schedule = field(default_factory=lambda: Schedule(4000, peak=1e-3, average=0.995))
-    seed: int = 0
-    batch: int = 256
-    width: int = 256
-    dropout: float = 0.1
+    seed: Seed = 0
+    batch: Positive = 256
+    width: Positive = 256
+    dropout: Annotated[float, Field(ge=0, lt=1)] = 0.1
 
 
 class Teacher(nn.Module):

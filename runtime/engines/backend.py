@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, cast, get_args
 
-from runtime.bundle import AttentionDims, Bundle, GraphName
+from runtime.bundle import Bundle, GraphName
 from runtime.engines.base import Engine
 from runtime.engines.device import Device
 from runtime.engines.onnx import OnnxEngine, Provider, require_providers
@@ -101,7 +101,7 @@ class Backend:
     def _check_installed(self) -> None:
         """What can be told without a GPU, first: it has the plainer remedy."""
         if flavour := self.flavour:
-            from runtime.engines.tensorrt import tensorrt_module
+            from runtime.engines.tensorrt_plan import tensorrt_module
 
             tensorrt_module(flavour)
         else:
@@ -184,11 +184,8 @@ def cache_bytes(graphs: Graphs) -> int:
     manifest = graphs.manifest
     limits = manifest.limits
     rows = limits.trunk + limits.rollouts * limits.branch
-    networks: list[AttentionDims] = [manifest.target]
-    if manifest.draft:
-        networks.append(manifest.draft)
     total = 0
-    for dims in networks:
+    for dims in manifest.networks:
         itemsize = graphs.cache_dtype(dims).itemsize
         total += rows * 2 * dims.layers * dims.kv_heads * dims.head_dim * itemsize
     return total

@@ -105,7 +105,8 @@ class Sidecar(_Strict):
         tensors: inputs, then outputs, in the engine's order; profiles: index = TensorRT's profile.
         layers: number of network layers.
         python, system: of the machine that built it.
-        bundle: the bundle's name.
+        bundle: the bundle's name; bundle_folder: where it lay.
+        options: of the build, beside target, precision, flavour and graph, as `compile` takes them.
         warnings: what TensorRT warned of.
     """
 
@@ -131,6 +132,8 @@ class Sidecar(_Strict):
     python: str
     system: str
     bundle: str
+    bundle_folder: str | None = None
+    options: list[str] = Field(default_factory=list)
     warnings: list[str] = Field(default_factory=list)
 
     @property
@@ -138,6 +141,11 @@ class Sidecar(_Strict):
         return EngineKey(
             **{name: getattr(self, name) for name in _FIELDS} | {"flags": tuple(self.flags)}
         )
+
+    @property
+    def key_fields(self) -> dict[str, Any]:
+        """The key's fields by name."""
+        return asdict(self.key)
 
     @property
     def inputs(self) -> dict[str, TensorInfo]:

@@ -160,8 +160,8 @@ def require_providers(names: Sequence[str]) -> Any:
     if absent := [name for name in names if name not in ort.get_available_providers()]:
         raise EngineError(
             f"this ONNX Runtime lacks {', '.join(absent)}",
-            expected=f"one of {', '.join(ort.get_available_providers())}",
-            found=", ".join(names),
+            expected=", ".join(names),
+            found=", ".join(ort.get_available_providers()),
             fix=_INSTALL_GPU,
         )
     return ort

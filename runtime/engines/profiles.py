@@ -87,13 +87,28 @@ def default_profiles(manifest: Manifest, graph: GraphName) -> list[Profile]:
     match graph:
         case "embed":
             dims = {"prefill": prefill, "decode": decode}
-        case "head":
+            if manifest.draft and manifest.draft.stepwise:  # its first pass embeds what waited
+                dims["decode"] = {"N": rollouts, "S": (1, usual, limits.branch)}
+        case "fuse":
+            one_more: Range = (1, usual, limits.branch)
+            dims = {
+                "prefill": {"N": one, "C": prefill["S"]},
+                "decode": {"N": rollouts, "C": one_more},
+            }
+        case "head" | "draft_head":
             rows = (1, limits.rollouts * usual, limits.rollouts * widest)
             dims = {"rows": {"N": one, "S": rows}, "decode": decode}
         case "target":
             dims = {
                 "prefill": {**prefill, "P": trunk, "T": one},
                 "decode": {**decode, "P": trunk, "T": branch},
+            }
+        case "draft" if manifest.draft and manifest.draft.stepwise:
+            # the first pass of a round reads all that was verified since the last one
+            waiting = (1, usual, limits.branch)
+            dims = {
+                "prefill": {**prefill, "P": trunk, "T": branch},
+                "decode": {"N": rollouts, "S": waiting, "P": trunk, "T": branch},
             }
         case "draft":
             width = (1, block, block)

@@ -6,15 +6,27 @@ An engine that does not fit is refused with what differs and the command that bu
 from __future__ import annotations
 
 import hashlib
-import os
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from pydantic import ValidationError
 
+from runtime.engines.engine_files import (
+    ENDINGS,
+    ENGINE,
+    LAYERS,
+    OPTION,
+    SIDECAR,
+    beside,
+    damage,
+    default_folder,
+    delete,
+    engine_of,
+    size_of,
+)
 from runtime.engines.key import (
     EngineKey,
     Flavour,
@@ -25,15 +37,16 @@ from runtime.engines.key import (
     graph_digest,
     sm_name,
 )
+from runtime.engines.lock import LOCK, held
+from runtime.engines.refusals import Refusals
 from runtime.errors import EngineError
-from runtime.files import sha256, sweep, unwritable, write_atomic
+from runtime.files import sha256, write_atomic
 
 __all__ = [
     "EngineKey",
     "EngineStore",
     "Flavour",
     "Precision",
-    "Removed",
     "Sidecar",
     "StoredEngine",
     "TensorInfo",
@@ -42,21 +55,6 @@ __all__ = [
     "graph_digest",
     "sm_name",
 ]
-ENGINE, SIDECAR, LAYERS = ".engine", ".json", ".layers.json"
-_OPTION = "--engines"  # of the commands that write here
-_UNNAMED = "BUNDLE"  # in the command that rebuilds, where no bundle is known
-
-
-_REFUSALS = {
-    "graph_sha256": "is of another graph: the bundle was exported again, or it is another bundle",
-    "flavour": "was built by the other TensorRT",
-    "version": "was built by another version of TensorRT",
-    "compute_capability": "was built for another GPU",
-    "precision": "has another precision",
-    "profile": "has other profiles",
-    "flags": "was built with other flags",
-    "timing_cache_sha256": "was built from another timing cache",
-}
 
 
 @dataclass(frozen=True)
@@ -66,15 +64,6 @@ class StoredEngine:
     path: Path
     sidecar: Sidecar | None
     problem: str | None
-    size: int
-
-
-@dataclass(frozen=True)
-class Removed:
-    """A file that `prune` took away (or would, when dry)."""
-
-    path: Path
-    reason: str
     size: int
 
 
@@ -88,11 +77,24 @@ class EngineStore:
 
     def __init__(self, folder: str | Path | None = None, bundle: str | Path | None = None) -> None:
         self.folder = Path(folder) if folder is not None else default_folder()
-        self.bundle = str(bundle) if bundle is not None else _UNNAMED
+        self._refusals = Refusals(self.folder, str(bundle) if bundle is not None else None)
 
     def path(self, key: EngineKey) -> Path:
         """Where the engine of a key lies, or would."""
         return self.folder / key.filename
+
+    @contextmanager
+    def building(self, key: EngineKey, waiting: Callable[[], None]) -> Iterator[None]:
+        """Keep others from building a key's engine inside the block.
+
+        Args:
+            waiting: called once if another process is at it, before waiting for that.
+
+        Raises:
+            SlipstreamError: the folder can't be written.
+        """
+        with held(self.folder / f".{key.stem}{LOCK}", OPTION, waiting):
+            yield
 
     def put(
         self,
@@ -110,16 +112,17 @@ class EngineStore:
         path = self.path(key)
         raw = bytes(engine)
         if not raw:
-            raise self._refusal(path, "is empty", "a built engine", "0 bytes", key)
+            raise self._refusal(path, "is empty", "a built engine", "0 bytes", sidecar=sidecar)
         told = (sidecar.key, sidecar.size, sidecar.sha256)
         if told != (key, len(raw), hashlib.sha256(raw).hexdigest()):
-            raise self._refusal(path, "does not fit its sidecar", "one engine", "two", key)
-        for ending in (SIDECAR, LAYERS, ENGINE):  # never an old sidecar with a new engine
-            _delete(beside(path, ending))
-        write_atomic(path, raw, _OPTION)
+            what = "does not fit its sidecar"
+            raise self._refusal(path, what, "one engine", "two", wanted=asdict(key))
+        for ending in ENDINGS:  # never an old sidecar with a new engine
+            delete(beside(path, ending))
+        write_atomic(path, raw, OPTION)
         if layers is not None:
-            write_atomic(beside(path, LAYERS), layers, _OPTION)
-        write_atomic(beside(path, SIDECAR), sidecar.model_dump_json(indent=1), _OPTION)
+            write_atomic(beside(path, LAYERS), layers, OPTION)
+        write_atomic(beside(path, SIDECAR), sidecar.model_dump_json(indent=1), OPTION)
         return path
 
     def get(self, key: EngineKey) -> tuple[Path, Sidecar]:
@@ -175,13 +178,12 @@ class EngineStore:
         known = dict(wanted) if wanted is not None else None
         sidecar = self._read_sidecar(path, known)
         if known is not None and (differing := differences(known, sidecar)):
-            raise self._differs(path, known, sidecar, differing)
-        if problem := _damage(path, sidecar):
-            raise self._refusal(path, problem[0], problem[1], problem[2], known or sidecar.key)
-        if (found := sha256(path)) != sidecar.sha256:
-            raise self._refusal(
-                path, "was altered", f"SHA-256 {sidecar.sha256}", found, known or sidecar.key
-            )
+            raise self._refusals.differs(path, known, sidecar, differing)
+        if problem := damage(path, sidecar):
+            raise self._refusal(path, *problem, sidecar=sidecar)
+        if (found := self._sha256(path, sidecar)) != sidecar.sha256:
+            expected = f"SHA-256 {sidecar.sha256}"
+            raise self._refusal(path, "was altered", expected, found, sidecar=sidecar)
         return sidecar
 
     def layers(self, path: Path) -> str | None:
@@ -199,8 +201,15 @@ class EngineStore:
     def bad_layers(self, path: Path, found: str) -> EngineError:
         """The error for a record of an engine's layers that is not whole."""
         file = beside(path, LAYERS)
-        what = "can't be read"
-        return self._refusal(file, what, "the layers as compile recorded them", found, None)
+        return self.refused(file, "can't be read", "the layers as compile recorded them", found)
+
+    def refused(self, path: Path, what: str, expected: str, found: str) -> EngineError:
+        """The error for a file of an engine that `check` takes for whole."""
+        try:
+            sidecar = self._read_sidecar(engine_of(path))
+        except EngineError:
+            sidecar = None
+        return self._refusal(path, what, expected, found, sidecar=sidecar, force=True)
 
     def entries(self) -> list[StoredEngine]:
         """All engines, newest first; those that can't be used have a problem. Hashes are not read:
@@ -208,196 +217,71 @@ class EngineStore:
         found = [self._entry(path) for path in sorted(self.folder.glob(f"*{ENGINE}"))]
         return sorted(found, key=lambda e: e.sidecar.built_at if e.sidecar else "", reverse=True)
 
-    def prune(
-        self, unwanted: Callable[[Sidecar], str | None] | None = None, *, dry_run: bool = False
-    ) -> list[Removed]:
-        """Remove engines that can't be used, what broken writes left, and what is not wanted.
-
-        A folder with something in it is no engine's and stays.
-
-        Args:
-            unwanted: gives the reason to remove a sound engine, or None to keep it.
-            dry_run: say what would go, and leave it.
-        """
-        removed: list[Removed] = []
-        for entry in self.entries():
-            reason = entry.problem
-            if reason is None and unwanted is not None and entry.sidecar is not None:
-                reason = unwanted(entry.sidecar)
-            if reason is not None and not _is_filled(entry.path):
-                removed.append(Removed(entry.path, reason, entry.size))
-        engines = {entry.path for entry in self.entries()}
-        for path in sorted(self.folder.glob(f"*{SIDECAR}")):
-            base = path.name.removesuffix(LAYERS).removesuffix(SIDECAR)
-            if path.with_name(base + ENGINE) not in engines and not _is_filled(path):
-                removed.append(Removed(path, "its engine is gone", _size(path)))
-        if dry_run:
-            return removed
-        for item in removed:
-            self._remove(item.path)
-        return removed + self._sweep()
-
-    def _sweep(self) -> list[Removed]:
-        """Remove what killed writers left; a writer that is at work keeps its file."""
-        left = [(path, _size(path)) for path in self.folder.glob(".*.tmp")]
-        for path, _ in left:
-            sweep(path.with_name(path.name.removeprefix(".").rsplit(".", 3)[0]))
-        reason = "a write that was broken off"
-        return [Removed(path, reason, size) for path, size in left if not os.path.lexists(path)]
-
-    def _remove(self, path: Path) -> None:
-        """The sidecar first: an engine without one is never used."""
-        endings = (SIDECAR, LAYERS, ENGINE) if path.name.endswith(ENGINE) else ()
-        for file in (*(beside(path, ending) for ending in endings), path):
-            if not _is_filled(file):
-                _delete(file)
-
     def _entry(self, path: Path) -> StoredEngine:
-        size = _size(path)
+        size = size_of(path)
         if not path.is_file():
             kind = "a link to nothing" if path.is_symlink() else "no file"
             return StoredEngine(path, None, f"is {kind}", size)
         try:
-            sidecar = self._read_sidecar(path, None)
+            sidecar = self._read_sidecar(path)
         except EngineError as error:
             return StoredEngine(path, None, error.what.removeprefix(f"{path} "), size)
-        damage = _damage(path, sidecar)
-        return StoredEngine(path, sidecar, damage[0] if damage else None, size)
+        damaged = damage(path, sidecar)
+        return StoredEngine(path, sidecar, damaged[0] if damaged else None, size)
 
-    def _read_sidecar(self, path: Path, wanted: Mapping[str, Any] | None) -> Sidecar:
+    def _read_sidecar(self, path: Path, wanted: Mapping[str, Any] | None = None) -> Sidecar:
         file = beside(path, SIDECAR)
         try:
             if file.exists() and not file.is_file():  # reading a pipe would wait for ever
                 raise OSError("no file")
             sidecar = Sidecar.model_validate_json(file.read_bytes())
         except FileNotFoundError:
-            raise self._refusal(path, "has no sidecar", f"{file}", "no such file", wanted) from None
+            raise self._refusal(
+                path, "has no sidecar", f"{file}", "no such file", wanted=wanted
+            ) from None
         except (OSError, ValidationError, ValueError) as error:
-            found = _first_problem(error)
-            raise self._refusal(
-                path, "has a sidecar that can't be read", f"a whole {file.name}", found, wanted
-            ) from error
+            what, found = "has a sidecar that can't be read", _first_problem(error)
+            raise self._refusal(path, what, f"a whole {file.name}", found, wanted=wanted) from error
         if sidecar.key.filename != path.name:
-            raise self._refusal(
-                path, "has another engine's sidecar", sidecar.key.filename, path.name, wanted
-            )
+            what = "has another engine's sidecar"
+            raise self._refusal(path, what, sidecar.key.filename, path.name, wanted=wanted)
         return sidecar
 
     def _none_fits(self, wanted: Mapping[str, Any]) -> EngineError:
         """Why none of the engines of this graph's name will do, by the one that comes closest."""
+        entries = self.entries()
         near = [
             (differences(wanted, entry.sidecar), entry.path, entry.sidecar)
-            for entry in self.entries()
+            for entry in entries
             if entry.sidecar and entry.sidecar.graph == wanted["graph"]
         ]
         if near:
             differing, path, sidecar = min(near, key=lambda item: len(item[0]))
-            return self._differs(path, wanted, sidecar, differing)
-        broken = [entry for entry in self.entries() if entry.sidecar is None]
-        known = f"{len(broken)} that can't be used" if broken else "none"
-        return self._refusal(
-            self.folder,
-            f"has no engine for the graph {wanted['graph']}",
-            _described(wanted),
-            known,
-            wanted,
-        )
+            return self._refusals.differs(path, wanted, sidecar, differing)
+        return self._refusals.absent(wanted, sum(entry.sidecar is None for entry in entries))
 
-    def _differs(
-        self, path: Path, wanted: Mapping[str, Any], sidecar: Sidecar, differing: list[str]
-    ) -> EngineError:
-        return self._refusal(
-            path,
-            _REFUSALS.get(differing[0], f"is for another {differing[0]}"),
-            "; ".join(f"{name} {_value(wanted[name])}" for name in differing),
-            "; ".join(f"{name} {_value(getattr(sidecar, name))}" for name in differing),
-            wanted,
-        )
+    def _sha256(self, path: Path, sidecar: Sidecar) -> str:
+        try:
+            return sha256(path)
+        except OSError as error:
+            found = error.strerror or str(error)
+            what = "can't be read"
+            raise self._refusal(path, what, "a readable file", found, sidecar=sidecar) from error
 
     def _refusal(
-        self, path: Path, what: str, expected: str, found: str, wanted: object
+        self,
+        path: Path,
+        what: str,
+        expected: str,
+        found: str,
+        *,
+        wanted: Mapping[str, Any] | None = None,
+        sidecar: Sidecar | None = None,
+        force: bool = False,
     ) -> EngineError:
-        fields = asdict(wanted) if isinstance(wanted, EngineKey) else wanted
-        return EngineError(
-            f"{path} {what}",
-            expected=expected,
-            found=found,
-            fix=rebuild_command(self.bundle, fields if isinstance(fields, Mapping) else None),
+        return self._refusals.refusal(
+            path, what, expected, found, wanted=wanted, sidecar=sidecar, force=force
         )
-
-
-def rebuild_command(bundle: str, wanted: Mapping[str, Any] | None) -> str:
-    """The `slipstream compile` command for what a key wants, on the machine it is wanted for."""
-    if wanted is None:
-        return f"slipstream compile {bundle} --target TARGET"
-    flavour = str(wanted["flavour"]).replace("_", "-")
-    command = (
-        f"slipstream compile {bundle} --target {sm_name(wanted['compute_capability'])} "
-        f"--precision {wanted['precision']} --flavour {flavour}"
-    )
-    return f"{command} --graph {wanted['graph']}"
-
-
-def beside(path: Path, ending: str) -> Path:
-    """The file of another kind that belongs to an engine file."""
-    return path.with_name(path.name.removesuffix(ENGINE) + ending)
-
-
-def default_folder() -> Path:
-    """The user's cache folder: a bundle may lie on a read-only mount, and engines are remade."""
-    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(base) / "slipstream" / "engines"
-
-
-def _damage(path: Path, sidecar: Sidecar) -> tuple[str, str, str] | None:
-    """What is wrong with a file by its size alone: what, expected, found."""
-    size = path.stat().st_size if path.is_file() else None
-    wanted = f"{sidecar.size} bytes"
-    if size is None:
-        return "is missing", wanted, "no such file"
-    if size == 0:
-        return "is empty", wanted, "0 bytes"
-    if size < sidecar.size:
-        return "is truncated", wanted, f"{size} bytes"
-    if size > sidecar.size:
-        return "was altered", wanted, f"{size} bytes"
-    return None
-
-
-def _size(path: Path) -> int:
-    """Bytes of a file, behind a link too; 0 of what is no file."""
-    return path.stat().st_size if path.is_file() else 0
-
-
-def _is_filled(path: Path) -> bool:
-    """Whether a path is a folder that has something in it."""
-    return path.is_dir() and not path.is_symlink() and any(path.iterdir())
-
-
-def _delete(path: Path) -> None:
-    """Remove a file, a link or an empty folder, if there is one.
-
-    Raises:
-        SlipstreamError: it can't be removed.
-    """
-    remove = Path.rmdir if path.is_dir() and not path.is_symlink() else Path.unlink
-    try:
-        with suppress(FileNotFoundError, NotADirectoryError):  # told when it is written to
-            remove(path)
-    except OSError as error:
-        raise unwritable(path, error, _OPTION) from error
-
-
-def _value(value: object) -> str:
-    text = ", ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
-    return text if len(text) <= 80 else f"{text[:77]}..."
-
-
-def _described(wanted: Mapping[str, Any]) -> str:
-    return (
-        f"{wanted['precision']} for {sm_name(wanted['compute_capability'])} by "
-        f"{wanted['flavour']} {wanted['version']}"
-    )
 
 
 def _first_problem(error: Exception) -> str:

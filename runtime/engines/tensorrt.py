@@ -7,8 +7,6 @@ every refusal that needs no GPU.
 
 from __future__ import annotations
 
-import importlib
-import mmap
 from collections.abc import Hashable, Mapping
 from pathlib import Path
 from typing import Any
@@ -30,13 +28,10 @@ from runtime.engines.store import (
     TensorInfo,
     graph_digest,
 )
+from runtime.engines.tensorrt_plan import Plan, tensorrt_module
 from runtime.errors import EngineError
 
 MOST_GRAPHS = 64  # captured passes of each engine
-_INSTALL: dict[Flavour, str] = {
-    "tensorrt": "JetPack brings it to a Jetson; elsewhere pip install '.[tensorrt]'",
-    "tensorrt_rtx": "pip install '.[rtx]' in slipstream's folder",
-}
 
 
 class TensorRTEngine(AddressedEngine):
@@ -61,11 +56,9 @@ class TensorRTEngine(AddressedEngine):
     ) -> None:
         self.path, self.sidecar = path, sidecar
         self.cuda = device
-        self._trt = tensorrt_module(sidecar.flavour)
-        self._engine = _deserialised(self._trt, path, sidecar)
+        self._plan = Plan(path, sidecar)
         super().__init__(device, _layout(path, sidecar))
-        self._check_tensors()
-        device.reserve_scratch(int(self._engine.device_memory_size_v2))
+        device.reserve_scratch(self._plan.scratch_bytes)
         device.hold(self, sidecar.size)
         self._contexts: dict[int, _Context] = {}
         own = sidecar.flavour == "tensorrt"
@@ -89,9 +82,10 @@ class TensorRTEngine(AddressedEngine):
             return
         context = self._contexts.get(profile)
         if context is None:
-            context = self._contexts[profile] = _Context(self, profile)
+            context = self._contexts[profile] = _Context(self._plan, self.cuda, profile)
         context.bind(inputs, tensors)
         context.run()
+        self._plan.passed()
 
     def _run_and_capture(
         self,
@@ -100,7 +94,7 @@ class TensorRTEngine(AddressedEngine):
         inputs: Mapping[str, DeviceBuffer],
         tensors: Mapping[str, DeviceBuffer],
     ) -> None:
-        context = _Context(self, profile)
+        context = _Context(self._plan, self.cuda, profile)
         context.bind(inputs, tensors)
         context.run()  # this pass; a capture needs one of the same shapes before it
         try:
@@ -121,43 +115,15 @@ class TensorRTEngine(AddressedEngine):
             fix="compile the bundle again; --profile widens a range: slipstream compile --help",
         )
 
-    def _check_tensors(self) -> None:
-        """The engine's own word on its inputs and outputs against the sidecar's."""
-        trt, engine = self._trt, self._engine
-        found = {}
-        for i in range(engine.num_io_tensors):
-            name = engine.get_tensor_name(i)
-            given = engine.get_tensor_mode(name) == trt.TensorIOMode.INPUT
-            dtype = str(engine.get_tensor_dtype(name)).rpartition(".")[2].lower()
-            found[name] = ("input" if given else "output", _TRT_DTYPES.get(dtype, dtype))
-        wanted = {tensor.name: (tensor.mode, tensor.dtype) for tensor in self.sidecar.tensors}
-        if found != wanted:
-            differing = sorted(set(found.items()) ^ set(wanted.items()))
-            raise EngineError(
-                f"{self.path} does not fit its sidecar",
-                expected=f"{differing[0][0]} as {self.path.with_suffix('.json').name} has it",
-                found=f"{differing[0][0]}: {' '.join(differing[0][1])}",
-                fix=f"slipstream compile {self.sidecar.bundle} again",
-            )
-
 
 class _Context:
     """An execution context of one profile, and what it is bound to."""
 
-    def __init__(self, owner: TensorRTEngine, profile: int) -> None:
-        trt, self._cuda, self._path = owner._trt, owner.cuda, owner.path
-        strategy = trt.ExecutionContextAllocationStrategy.USER_MANAGED
-        if owner.sidecar.flavour == "tensorrt_rtx":
-            config = owner._engine.create_runtime_config()
-            config.set_execution_context_allocation_strategy(strategy)
-            config.cuda_graph_strategy = trt.CudaGraphStrategy.WHOLE_GRAPH_CAPTURE
-            self._context = owner._engine.create_execution_context(config)
-        else:
-            self._context = owner._engine.create_execution_context(strategy)
-        if self._context is None:
-            raise self._refused("making a context")
+    def __init__(self, plan: Plan, device: CudaDevice, profile: int) -> None:
+        self._plan, self._cuda = plan, device
+        self._context = plan.new_context()
         if not self._context.set_optimization_profile_async(profile, self._cuda.stream):
-            raise self._refused(f"choosing profile {profile}")
+            raise self._plan.refused(f"choosing profile {profile}")
         self._scratch: DeviceBuffer | None = None
         self._bound: dict[str, tuple[int, tuple[int, ...]]] = {}
 
@@ -171,25 +137,17 @@ class _Context:
             if name in inputs and (
                 shape != buffer.shape and not self._context.set_input_shape(name, buffer.shape)
             ):
-                raise self._refused(f"setting the shape of {name} to {list(buffer.shape)}")
+                raise self._plan.refused(f"setting the shape of {name} to {list(buffer.shape)}")
             if address != buffer.address and not self._context.set_tensor_address(
                 name, buffer.address
             ):
-                raise self._refused(f"setting the address of {name}")
+                raise self._plan.refused(f"setting the address of {name}")
             self._bound[name] = (buffer.address, buffer.shape)
 
     def run(self) -> None:
         """Queue the pass on the device's stream."""
         if not self._context.execute_async_v3(self._cuda.stream):
-            raise self._refused("the pass")
-
-    def _refused(self, doing: str) -> EngineError:
-        return EngineError(
-            f"{self._path}: TensorRT refused {doing}",
-            expected="an engine that was built for this GPU from this bundle",
-            found="; ".join(_LOG[-2:]) or "no reason in its log",
-            fix="make gpu-check",
-        )
+            raise self._plan.refused("the pass")
 
 
 def open_tensorrt(
@@ -214,68 +172,6 @@ def open_tensorrt(
         compute_capability=device.compute_capability,
     )
     return TensorRTEngine(path, sidecar, device)
-
-
-def tensorrt_module(flavour: Flavour) -> Any:
-    """The Python module of a TensorRT.
-
-    Raises:
-        EngineError: it is not installed, or its libraries can't be loaded.
-    """
-    try:
-        return importlib.import_module(flavour)
-    except (ImportError, OSError) as error:
-        raise EngineError(
-            f"the module {flavour} can't be loaded",
-            expected="TensorRT 10.3 or newer" if flavour == "tensorrt" else "TensorRT-RTX",
-            found=(str(error).splitlines() or ["no reason given"])[0][:200],
-            fix=_INSTALL[flavour],
-        ) from error
-
-
-_LOG: list[str] = []  # TensorRT's warnings and errors, the last ones
-_LOGGERS: dict[str, Any] = {}  # one for each module: TensorRT keeps using the first it was given
-_TRT_DTYPES = {
-    "float": "float32",
-    "half": "float16",
-    "bf16": "bfloat16",
-}
-
-
-def _logger(trt: Any) -> Any:
-    if trt.__name__ not in _LOGGERS:
-
-        def write(self: Any, severity: Any, message: str) -> None:
-            if severity in (trt.ILogger.ERROR, trt.ILogger.INTERNAL_ERROR, trt.ILogger.WARNING):
-                _LOG.append(message.strip()[:300])
-                del _LOG[:-20]
-
-        def start(self: Any) -> None:
-            trt.ILogger.__init__(self)
-
-        kind = type("Log", (trt.ILogger,), {"__init__": start, "log": write})
-        _LOGGERS[trt.__name__] = kind()
-    return _LOGGERS[trt.__name__]
-
-
-def _deserialised(trt: Any, path: Path, sidecar: Sidecar) -> Any:
-    _LOG.clear()
-    runtime = trt.Runtime(_logger(trt))
-    # mapped, so that the file is not in memory twice where CPU and GPU share it
-    with (
-        path.open("rb") as file,
-        mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as plan,
-    ):
-        engine = runtime.deserialize_cuda_engine(plan)
-    if engine is None:
-        raise EngineError(
-            f"{path} is refused by {trt.__name__} {trt.__version__}",
-            expected=f"an engine for this GPU (built for {sidecar.key.sm} by {sidecar.version})",
-            found="; ".join(_LOG[-2:]) or "no reason in TensorRT's log",
-            fix=f"slipstream compile {sidecar.bundle} --target {sidecar.key.sm} "
-            f"--precision {sidecar.precision}",
-        )
-    return engine
 
 
 def _layout(path: Path, sidecar: Sidecar) -> Layout:

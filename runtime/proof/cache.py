@@ -16,6 +16,7 @@ from runtime.proof.fresh import FreshPass, fresh_pass
 from runtime.proof.results import Check
 from runtime.script import Rollouts
 from runtime.settings import DecodeSettings
+from runtime.tree import causal
 
 Array = NDArray[Any]
 Ints = NDArray[np.int64]
@@ -119,14 +120,28 @@ def valid_rows(cache: TwoPartCache, rollout: int) -> Layers:
 def _fresh_rows(graphs: Graphs, sequence: Ints) -> _Fresh:
     known = sequence[:-1]  # the last token is never passed
     fresh = fresh_pass(graphs, known)
-    draft = _draft_rows(graphs, fresh) if graphs.manifest.draft else []
+    draft = _draft_rows(graphs, fresh, known) if len(graphs.manifest.networks) > 1 else []
     return _Fresh(sequence, valid_rows(fresh.cache, 0), draft)
 
 
-def _draft_rows(graphs: Graphs, fresh: FreshPass) -> Layers:
+def _step_rows(graphs: Graphs, fresh: FreshPass, known: Ints) -> Layers:
+    """A stepwise drafter's rows: each token but the first, with the feature in front of it."""
+    dims, limits = graphs.manifest.draft, graphs.manifest.limits
+    assert dims is not None
+    n = len(known) - 1
+    cache = graphs.cache(dims, max(limits.trunk, n), limits.branch)
+    features = graphs.fuse(fresh.taps[None, :-1])
+    graphs.step(graphs.embed(known[None, 1:]), features, 1 + np.arange(n)[None], causal(n), cache)
+    cache.commit(np.ones((1, n), np.bool_))
+    return valid_rows(cache, 0)
+
+
+def _draft_rows(graphs: Graphs, fresh: FreshPass, known: Ints) -> Layers:
     """The drafter's context rows for all taps; the block drafted behind them is of no interest."""
     dims, limits = graphs.manifest.draft, graphs.manifest.limits
     assert dims is not None
+    if dims.stepwise:
+        return _step_rows(graphs, fresh, known)
     n = len(fresh.taps)
     cache = graphs.cache(dims, max(limits.trunk, n), limits.branch)
     block = graphs.embed(np.full((1, dims.block), dims.mask_token))

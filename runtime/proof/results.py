@@ -103,6 +103,7 @@ class Proof(_Strict):
     """`verify.json`.
 
     Attributes:
+        windows: that the drive has, of which `frames` were taken; None: nobody counted.
         alpha: chance that a healthy engine fails any of the tests.
         threshold: the p-value below which one test at one look fails: alpha, split.
     """
@@ -117,6 +118,7 @@ class Proof(_Strict):
     engine_threads: int | None
     seed: int
     frames: int
+    windows: int | None = None
     temperature: float
     samples: int
     alpha: float

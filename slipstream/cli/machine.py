@@ -50,7 +50,7 @@ def estimate(
     ] = None,
     report: Annotated[
         Optional[Path],  # noqa: UP045
-        typer.Option(help="A report.json: its fastest drafting decoder's acceptance length."),
+        typer.Option(help="A report.json: its fastest drafting decoders' acceptance lengths."),
     ] = None,
     block: Annotated[
         Optional[int],  # noqa: UP045
@@ -67,6 +67,13 @@ def estimate(
     tail: Annotated[
         Optional[int],  # noqa: UP045
         typer.Option(help="Output tokens behind the fork.", show_default="the bundle's"),
+    ] = None,
+    engines: Annotated[
+        Optional[Path],  # noqa: UP045
+        typer.Option(
+            help="The engines' folder; a builder's word on memory goes before the formula's.",
+            show_default="the user's cache",
+        ),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Everything, as JSON.")] = False,
 ) -> None:
@@ -86,6 +93,7 @@ def estimate(
             prompt=prompt,
             prefix=prefix,
             tail=tail,
+            engines=engines,
             as_json=as_json,
         )
     )

@@ -4,15 +4,31 @@ from __future__ import annotations
 
 from enum import Enum
 from pathlib import Path
-from typing import Annotated, Optional
+from typing import Annotated, Any, Optional
 
 import typer
+from typer.core import TyperCommand
+
+from slipstream.commands.request import RAY_HERE
 
 
 class Rule(str, Enum):
     mean = "mean"
     medoid = "medoid"
     guarded = "guarded"
+
+
+class WithRay(TyperCommand):
+    """A command whose option --ray may stand without its ADDRESS."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Read the command line; a bare --ray means this machine."""
+        following = [*args[1:], "-"][: len(args)]
+        given = [
+            f"--ray={RAY_HERE}" if word == "--ray" and after.startswith("-") else word
+            for word, after in zip(args, following, strict=True)
+        ]
+        return super().parse_args(ctx, given)
 
 
 Threads = Annotated[

@@ -8,14 +8,19 @@ from typing import Annotated, Optional
 import typer
 
 from slipstream.cli.app import app
-from slipstream.cli.options import ProviderName, Rule, Threads, Topics
+from slipstream.cli.options import ProviderName, Rule, Threads, Topics, WithRay
 
 
-@app.command()
+@app.command(cls=WithRay)
 def run(
     bundle: Annotated[Path, typer.Argument(help="A bundle's folder.")],
     drive: Annotated[
-        str, typer.Option(help="kitti-00, synthetic, or a path; see `slipstream drives list`.")
+        list[str],
+        typer.Option(
+            help="kitti-00, synthetic, or a path; see `slipstream drives list`. Repeat it for "
+            "several drives, or give @FILE, a list with one a line, or 'FOLDER/*', all drives, "
+            "scenes or clips of a folder."
+        ),
     ],
     out: Annotated[Path, typer.Option("-o", "--out", help="The report's folder.")],
     decoder: Annotated[
@@ -31,7 +36,8 @@ def run(
         typer.Option(
             help="Rule for sampled drafts: match and coupled give the draws of ar, token for "
             "token; block, token, k-seq, rrs, rrs-wor and traversal give the same distribution.",
-            show_default="each decoder's own",
+            show_default="of one drive each decoder's own, block for dflash; of several coupled, "
+            "which repeats",
         ),
     ] = None,
     block: Annotated[
@@ -60,7 +66,10 @@ def run(
     top_p: Annotated[float, typer.Option(help="1 is off.")] = 1.0,
     rule: Annotated[Rule, typer.Option(help="How rollouts become one trajectory.")] = Rule.guarded,
     frames: Annotated[
-        str, typer.Option(help="N evenly spread, or a range of windows: 0:200 or 0:200:4.")
+        str,
+        typer.Option(
+            help="At most N of each drive, evenly spread, or a range of windows: 0:200 or 0:200:4."
+        ),
     ] = "60",
     seed: Annotated[
         int,
@@ -69,18 +78,66 @@ def run(
             "with --block and --nodes given."
         ),
     ] = 0,
-    threads: Threads = None,
+    threads: Annotated[
+        Optional[int],  # noqa: UP045
+        typer.Option(
+            help="Engine threads.",
+            show_default="the number measured to be fastest here; with several drives 1",
+        ),
+    ] = None,
     provider: ProviderName = "cpu",
     topic: Topics = None,
+    workers: Annotated[
+        Optional[int],  # noqa: UP045
+        typer.Option(
+            help="Processes that share several drives, each with an engine of its own. A report "
+            "for each drive and a summary of all; the same command goes on where it was stopped.",
+            show_default="1",
+        ),
+    ] = None,
+    rerun: Annotated[
+        Optional[Path],  # noqa: UP045
+        typer.Option(
+            help="Also a Rerun recording with the plans, FILE.rrd; of several drives, one beside "
+            "each report.",
+            metavar="FILE",
+        ),
+    ] = None,
+    mcap: Annotated[
+        Optional[Path],  # noqa: UP045
+        typer.Option(
+            help="Also the plans as ROS 2 messages that Foxglove opens, FILE.mcap; of several "
+            "drives, one beside each report.",
+            metavar="FILE",
+        ),
+    ] = None,
+    clusters: Annotated[
+        Optional[Path],  # noqa: UP045
+        typer.Option(
+            help="WOD-E2E's val_sequence_name_to_scenario_cluster.json: RFS is averaged over "
+            "clusters, as the leaderboard does.",
+            metavar="FILE",
+        ),
+    ] = None,
+    ray: Annotated[
+        Optional[str],  # noqa: UP045
+        typer.Option(
+            metavar="[ADDRESS]",
+            help="Share the drives out on a Ray cluster; without ADDRESS, on one of this machine. "
+            "Bundle and drives lie under the same paths on every node.",
+        ),
+    ] = None,
 ) -> None:
-    """Replay a drive with several decoders and write one report."""
-    from drives.open import with_topics
-    from slipstream.commands.run import Request, run_replay
+    """Replay drives with several decoders and write a report for each."""
+    from slipstream.commands.recordings import Recordings
+    from slipstream.commands.request import Request
+    from slipstream.commands.run import run_drives
 
-    run_replay(
+    code = run_drives(
         Request(
             bundle=bundle,
-            drive=with_topics(drive, topic or ()),
+            drives=tuple(drive),
+            topics=tuple(topic or ()),
             out=out,
             decoders=tuple(decoder or ()),
             accept=accept,
@@ -96,8 +153,13 @@ def run(
             seed=seed,
             threads=threads,
             provider=provider,
+            workers=workers,
+            ray=ray,
+            recordings=Recordings(rerun, mcap),
+            clusters=clusters,
         )
     )
+    raise typer.Exit(code)
 
 
 @app.command()
@@ -159,7 +221,8 @@ def sweep(
     top_p: Annotated[float, typer.Option(help="1 is off.")] = 1.0,
     rule: Annotated[Rule, typer.Option(help="How rollouts become one trajectory.")] = Rule.guarded,
     frames: Annotated[
-        str, typer.Option(help="N of each drive, evenly spread, or a range: 0:200 or 0:200:4.")
+        str,
+        typer.Option(help="At most N of each drive, evenly spread, or a range: 0:200 or 0:200:4."),
     ] = "60",
     rated: Annotated[
         bool, typer.Option("--rated", help="The frames that raters scored, and all of them.")
@@ -206,7 +269,7 @@ def verify(
         ),
     ] = None,
     frames: Annotated[
-        str, typer.Option(help="N evenly spread, or a range of windows: 0:200 or 0:200:4.")
+        str, typer.Option(help="At most N, evenly spread, or a range of windows: 0:200 or 0:200:4.")
     ] = "20",
     methods: Annotated[
         str, typer.Option(help="Drafting methods, joined with commas.")

@@ -81,7 +81,10 @@ def run_compile(request: Request) -> None:
             console.print(f"  {each.graph}: is there already", soft_wrap=True)
         else:
             compiled = _build(bundle, library, each, options, store, console)
-            _show_built(compiled, console)
+            if compiled.built:
+                _show_built(compiled, console)
+            else:
+                console.print(f"  {each.graph}: was built meanwhile", soft_wrap=True)
 
 
 def _build(
@@ -104,7 +107,11 @@ def _build(
             else:
                 progress.update(task, description=text, completed=done)
 
-        return compile_graph(bundle, library, planned, options, store, notify)
+        def waiting() -> None:
+            text = f"  {planned.graph}: another process is building it; waiting for that"
+            console.print(text, soft_wrap=True)
+
+        return compile_graph(bundle, library, planned, options, store, notify, waiting)
 
 
 def _show_built(compiled: Compiled, console: Console) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from rich.table import Table
 
+from drives.drive import Drive
 from drives.fetch import fetch
 from drives.formats import FORMATS
 from drives.info import describe
@@ -40,12 +41,16 @@ def show_drive(path: str) -> None:
         "samples": f"{info.samples:,} at {info.rate_hz:.2f} Hz",
         "duration": f"{info.duration:.1f} s",
         "distance": f"{info.distance:,.1f} m",
-        "speed": f"{info.speed_min:.1f} to {info.speed_max:.1f} m/s, mean {info.speed_mean:.1f}",
+        "speed": f"{_tenths(info.speed_min)} to {_tenths(info.speed_max)} m/s, "
+        f"mean {_tenths(info.speed_mean)}",
         "standing": f"{100 * info.stationary_share:.0f} % of the samples",
         "gaps": ", ".join(f"{length:.1f} s at {start:.1f} s" for start, length in info.gaps[:8])
         or "none",
-        "windows": f"{len(cut)} at 4 Hz" + (f"; left out: {skipped}" if skipped else ""),
+        "windows": f"{len(cut)} {_kind(drive)}" + (f"; left out: {skipped}" if skipped else ""),
     }
+    if rated := [window.rated for window in cut if window.rated]:
+        scores = sum(len(each.scores) for each in rated)
+        facts["rated"] = f"{len(rated)} of the windows, by {scores} trajectories with scores"
     if info.label_frames:
         facts["labelled"] = f"road users at {info.label_frames} instants"
     if info.cameras:
@@ -60,6 +65,14 @@ def show_drive(path: str) -> None:
     for warning in info.warnings:
         table.add_row("look at", warning, style="yellow")
     Screen().print(table)
+
+
+def _tenths(value: float) -> str:
+    return f"{round(value, 1) + 0.0:.1f}"  # no -0.0
+
+
+def _kind(drive: Drive) -> str:
+    return "at 4 Hz" if drive.recorded is None else "as the data set cut them"
 
 
 def fetch_drive(name: str) -> None:

@@ -14,6 +14,7 @@ from rich.table import Table
 
 from export.engines.builder import capabilities_in
 from runtime.bundle import Bundle
+from runtime.engines.prune import prune
 from runtime.engines.store import EngineStore, Sidecar, StoredEngine, graph_digest, sm_name
 from runtime.errors import EngineError
 from slipstream.commands.screen import Screen
@@ -118,7 +119,7 @@ def prune_engines(
             return f"for TensorRT {sidecar.version}, not {installed[sidecar.flavour]}"
         return None
 
-    removed = store.prune(unwanted, dry_run=dry_run)
+    removed = prune(store, unwanted, dry_run=dry_run)
     for item in removed:
         console.print(f"{item.path.name}: {item.reason}", soft_wrap=True)
     word = "would be removed" if dry_run else "removed"

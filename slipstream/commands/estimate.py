@@ -6,21 +6,24 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import get_args
 
 from rich import box
 from rich.table import Table
 from rich.text import Text
 
 from runtime.bundle import Bundle
+from runtime.engines.store import EngineStore, Precision, sm_name
 from runtime.errors import SlipstreamError
 from slipstream.commands.screen import Screen, banner
+from slipstream.estimate.acceptance import Acceptances, given, measured
+from slipstream.estimate.activations import Activations, of_engines
 from slipstream.estimate.bundle_shape import shape_of
 from slipstream.estimate.devices import check_precision, device_named
 from slipstream.estimate.frame import Frame, Work, break_even, estimate_frame, fits, most_rollouts
-from slipstream.estimate.measured import fastest_drafting
 from slipstream.estimate.named import model_named
 from slipstream.estimate.published import ROWS, WITHIN, slowdown_of_batches
-from slipstream.estimate.roofline import FORMULA, Roofline
+from slipstream.estimate.roofline import ACTIVATIONS, FORMULA, Roofline
 from slipstream.estimate.shape import ModelShape
 from slipstream.estimate.work import tokens_of
 
@@ -42,16 +45,8 @@ class Request:
     prompt: int | None
     prefix: int | None
     tail: int | None
+    engines: Path | None
     as_json: bool
-
-
-@dataclass(frozen=True)
-class _Acceptance:
-    """Tokens a round, and where the figure comes from."""
-
-    length: float
-    block: int
-    source: str
 
 
 def run_estimate(request: Request) -> None:
@@ -64,18 +59,26 @@ def run_estimate(request: Request) -> None:
     _check_numbers(request)
     bundle = Bundle.open(request.bundle) if Path(request.bundle).is_dir() else None
     model = shape_of(bundle) if bundle else model_named(request.bundle)
-    roofline = Roofline(model, device, precision, None)
+    built = of_engines(bundle, precision, device, EngineStore(request.engines)) if bundle else None
+    roofline = Roofline(model, device, precision, None, built.bytes if built else None)
     prompt, prefix, tail = _tokens(request, bundle)
     plain = Work(prompt, prefix, tail)
-    acceptance = _acceptance(request, model, bundle)
-    work = plain
-    if acceptance:
-        work = Work(prompt, prefix, tail, acceptance.length, acceptance.block)
+    acceptances = _acceptances(request, model, bundle)
+
+    def work(n: int) -> Work:
+        if acceptances is None:
+            return plain
+        return Work(prompt, prefix, tail, acceptances.of(n).length, acceptances.of(n).block)
+
     counts = _counts(request, model)
-    frames = [estimate_frame(roofline, work, n) for n in counts]
-    facts = _facts(request, roofline, work, acceptance)
+    frames = [estimate_frame(roofline, work(n), n) for n in counts]
+    facts = _facts(roofline, plain)
+    facts["decoding"] = (
+        acceptances.text(counts) if acceptances else "plain decoding, one token a pass"
+    )
+    facts["activations"] = _activations(request, roofline, built)
     if model.draft:
-        block = acceptance.block if acceptance else request.block or model.block
+        block = acceptances.of(counts[0]).block if acceptances else request.block or model.block
         least = break_even(roofline, plain, counts[0], block)
         facts["drafting pays from"] = (
             f"acceptance length {least:.2f} (block {block}, N = {counts[0]})"
@@ -84,10 +87,11 @@ def run_estimate(request: Request) -> None:
         )
     if request.deadline_ms is not None:
         n = most_rollouts(roofline, work, request.deadline_ms / 1e3)
+        alone = estimate_frame(roofline, work(1), 1).seconds
         facts[f"rollouts within {request.deadline_ms:g} ms"] = (
             f"{n} (limit of the model: {model.most_rollouts})"
             if n
-            else f"none: N = 1 alone takes {1e3 * estimate_frame(roofline, work, 1).seconds:.0f} ms"
+            else f"none: N = 1 alone takes {1e3 * alone:.0f} ms"
         )
     facts["measured against"] = _evidence()
     if request.as_json:
@@ -115,7 +119,7 @@ def _tokens(request: Request, bundle: Bundle | None) -> tuple[int, int, int]:
     return prompt, prefix, tail
 
 
-def _acceptance(request: Request, model: ModelShape, bundle: Bundle | None) -> _Acceptance | None:
+def _acceptances(request: Request, model: ModelShape, bundle: Bundle | None) -> Acceptances | None:
     if request.acceptance_length is None and request.report is None:
         return None
     if model.draft is None:
@@ -129,16 +133,9 @@ def _acceptance(request: Request, model: ModelShape, bundle: Bundle | None) -> _
     if request.acceptance_length is not None:
         if request.acceptance_length > block:
             raise _bad("--acceptance-length", f"1 to {block}, the block", request.acceptance_length)
-        return _Acceptance(request.acceptance_length, block, "given")
+        return given(request.acceptance_length, block)
     assert request.report is not None
-    report, best = fastest_drafting(request.report)
-    source = f"measured: {best.name}, {report.frames} frames of {report.drive.name}"
-    if bundle and report.bundle.key != bundle.key:
-        source += f", ANOTHER BUNDLE ({report.bundle.name} {report.bundle.key})"
-    width = best.settings.block or block
-    if best.settings.block is None:
-        source += ", widths by the cost gate"
-    return _Acceptance(min(best.acceptance_length, float(width)), width, source)
+    return measured(request.report, bundle, block)
 
 
 def _counts(request: Request, model: ModelShape) -> list[int]:
@@ -149,16 +146,9 @@ def _counts(request: Request, model: ModelShape) -> list[int]:
     return [request.rollouts]
 
 
-def _facts(
-    request: Request, roofline: Roofline, work: Work, acceptance: _Acceptance | None
-) -> dict[str, str]:
+def _facts(roofline: Roofline, work: Work) -> dict[str, str]:
     device, model, factors = roofline.device, roofline.model, roofline.factors
     stored = f", {_mb(model.stored)} on disk" if model.stored is not None else ""
-    drafting = (
-        f"block {acceptance.block}, acceptance length {acceptance.length:.2f} ({acceptance.source})"
-        if acceptance
-        else "plain decoding, one token a pass"
-    )
     return {
         "model": f"{model.name}{stored}",
         "device": f"{device.title}: {device.bandwidth / 1e9:g} GB/s, "
@@ -166,12 +156,22 @@ def _facts(
         f"{device.memory / 1e9:g} GB shared memory",
         "data sheet": device.source,
         "frame": f"prompt {work.prompt} tokens, {work.prefix} before the fork, {work.tail} behind",
-        "decoding": drafting,
         "formula": FORMULA,
         "factors": f"e_b {factors.bandwidth:g}, e_c {factors.compute:g}, "
         f"t_block {factors.block * 1e6:g} us; tables and drafter at least 16 bits; "
         "no host time, no sampling, no cameras",
     }
+
+
+def _activations(request: Request, roofline: Roofline, built: Activations | None) -> str:
+    if built:
+        return f"{_mb(built.bytes)}, {built.source}"
+    text = f"by formula: {ACTIVATIONS}"
+    if roofline.model.largest is None or roofline.precision not in get_args(Precision):
+        return text
+    target = sm_name(roofline.device.compute_capability)
+    command = f"slipstream compile {request.bundle} --target {target} --precision"
+    return f"{text}; `{command} {roofline.precision}` on the device gives the builder's own figure"
 
 
 def _evidence() -> str:
@@ -196,13 +196,16 @@ def _show(
         grid.add_row(name, Text(value))  # a report's words are no markup
     console.print(grid, highlight=False)
     deadline = None if deadline_ms is None else deadline_ms / 1e3
-    latency = _table("N", "prefill", "draft", "verify", "head", "frame, ms", "rounds", "")
+    latency = _table(
+        "N", "prefill", "draft", "verify", "head", "frame, ms", "rounds", "tok/round", ""
+    )
     memory = _table("N", "weights", "keys and values", "workspace", "memory", "")
     for frame in frames:
         n, size = str(frame.rollouts), roofline.device.memory
         stages = (frame.prefill, frame.draft, frame.verify, frame.head, frame.seconds)
         late = "" if deadline is None else _fits(frame.seconds <= deadline)
-        latency.add_row(n, *(f"{1e3 * s:.2f}" for s in stages), f"{frame.rounds:.0f}", late)
+        rounds = (f"{frame.rounds:.0f}", f"{frame.acceptance_length:.2f}")
+        latency.add_row(n, *(f"{1e3 * s:.2f}" for s in stages), *rounds, late)
         parts = (frame.weights, frame.cache, frame.workspace, frame.memory)
         memory.add_row(n, *(_mb(part) for part in parts), _fits(fits(frame, size, None)))
     console.print(latency)
@@ -232,6 +235,7 @@ def _json(facts: dict[str, str], frames: Sequence[Frame], roofline: Roofline) ->
                 "frame": 1e3 * frame.seconds,
             },
             "rounds": frame.rounds,
+            "acceptance_length": frame.acceptance_length,
             "bytes": {
                 "weights": frame.weights,
                 "cache": frame.cache,

@@ -79,11 +79,17 @@ def _show_differences(proof: Proof, console: Console) -> None:
             )
 
 
+def _frames(proof: Proof) -> str:
+    if proof.windows is not None:
+        return f"{proof.frames:,} of {proof.windows:,} windows"
+    return f"{proof.frames} frame{'s' * (proof.frames != 1)}"
+
+
 def _sentence(proof: Proof) -> Text:
     failed = sum(not check.passed for check in proof.checks)
     missed = sum(not control.caught for control in proof.controls)
     tests = (
-        f"{proof.frames} frames of {proof.drive}, temperature {proof.temperature:g}; a test fails "
+        f"{_frames(proof)} of {proof.drive}, temperature {proof.temperature:g}; a test fails "
         f"below p = {proof.threshold:.1e}, so that all together fail a sound engine with "
         f"probability {proof.alpha:g}; {proof.seconds:.0f} s"
     )

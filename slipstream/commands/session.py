@@ -5,7 +5,8 @@ from __future__ import annotations
 import shlex
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +17,7 @@ from rich.text import Text
 from drives.drive import Drive
 from drives.replay import Replay, replay
 from drives.report import build_report, bundle_info, write_report
-from drives.results import Report
+from drives.results import Asked, Report
 from drives.summary import OutputLength
 from drives.windows import Window
 from planners.plan import Aggregate
@@ -35,24 +36,56 @@ def replay_and_report(
     *,
     skipped: Mapping[str, int],
     console: Console,
-) -> Report:
+    asked: Asked | None = None,
+    clusters: Mapping[str, str] | None = None,
+) -> Replay:
     """Replay with a progress bar, write the report, print its tables and where it is."""
     began = time.perf_counter()
     result = with_progress(planner, windows, settings, rule, skipped, console)
-    report = build_report(
+    wall_s = time.perf_counter() - began
+    report = report_of(
+        planner,
+        drive,
+        result,
+        wall_s=wall_s,
+        command=own_command(),
+        asked=asked,
+        clusters=clusters,
+    )
+    page = write_report(report, out)
+    show_report(report, console)
+    console.print(Text.assemble("\nreport: ", (str(page), "bold")), soft_wrap=True)
+    return result
+
+
+def report_of(
+    planner: Planner,
+    drive: Drive,
+    result: Replay,
+    *,
+    wall_s: float,
+    command: str,
+    asked: Asked | None,
+    clusters: Mapping[str, str] | None = None,
+) -> Report:
+    """The report of what a planner did on a drive."""
+    return build_report(
         result,
         drive=drive,
         bundle=bundle_info(planner.bundle),
         output=output_length(planner),
         text=planner.text,
-        wall_s=time.perf_counter() - began,
-        command=" ".join(["slipstream", *(shlex.quote(word) for word in sys.argv[1:])]),
+        wall_s=wall_s,
+        command=command,
         threads=planner.threading.threads,
+        asked=asked,
+        clusters=clusters,
     )
-    page = write_report(report, out)
-    show_report(report, console)
-    console.print(Text.assemble("\nreport: ", (str(page), "bold")), soft_wrap=True)
-    return report
+
+
+def own_command() -> str:
+    """This process's command line, to run it again."""
+    return " ".join(["slipstream", *(shlex.quote(word) for word in sys.argv[1:])])
 
 
 def output_length(planner: Planner) -> OutputLength:
@@ -61,13 +94,6 @@ def output_length(planner: Planner) -> OutputLength:
     span = scaffold.section(planner.language.fork_section)
     first = int(np.argmax(scaffold.is_value[span.start : span.stop]))
     return OutputLength(len(scaffold), span.start + first)
-
-
-def decoder_name(settings: DecodeSettings) -> str:
-    """`dflash`, `dflash:token` where the rule was named, `dflash ×8` with rollouts."""
-    rule = f":{settings.accept}" if settings.accept else ""
-    rollouts = f" ×{settings.rollouts}" if settings.rollouts > 1 else ""
-    return settings.method + rule + rollouts
 
 
 def with_progress(
@@ -79,6 +105,13 @@ def with_progress(
     console: Console,
 ) -> Replay:
     """Replay under a progress bar."""
+    with progress_bar(console, f"{len(settings)} decoders, frame by frame", len(windows)) as done:
+        return replay(planner, windows, settings, rule, skipped=skipped, progress=done)
+
+
+@contextmanager
+def progress_bar(console: Console, what: str, total: int) -> Iterator[Callable[[int], None]]:
+    """A bar that goes away at the end; what it gives takes the number that is done."""
     columns = (
         TextColumn("{task.description}", markup=False),
         BarColumn(),
@@ -86,12 +119,5 @@ def with_progress(
         TimeRemainingColumn(),
     )
     with Progress(*columns, console=console, transient=True) as progress:
-        task = progress.add_task(f"{len(settings)} decoders, frame by frame", total=len(windows))
-        return replay(
-            planner,
-            windows,
-            settings,
-            rule,
-            skipped=skipped,
-            progress=lambda done: progress.update(task, completed=done),
-        )
+        task = progress.add_task(what, total=total)
+        yield lambda done: progress.update(task, completed=done)

@@ -30,7 +30,8 @@ from runtime.engines.backend import Backend
 from runtime.errors import SlipstreamError
 from runtime.files import check_writable, write_atomic
 from runtime.settings import RULES, Accept, DecodeSettings, Method, Sampling
-from slipstream.commands.run import SAMPLED, check_threads
+from runtime.tune import check_threads
+from slipstream.commands.request import SAMPLED
 from slipstream.commands.screen import Screen
 from slipstream.commands.session import with_progress
 from slipstream.commands.sweep_table import show_sweep

@@ -9,6 +9,7 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
+from drives.bootstrap import LEAST_SEGMENTS
 from drives.results import Figure
 from drives.scaling_results import Point, Scaling
 from slipstream.commands.screen import banner
@@ -38,10 +39,9 @@ def show_sweep(sweep: Scaling, console: Console) -> None:
     for column in shown:
         table.add_column(column.title, justify="right", no_wrap=True)
     for kinematic in sweep.kinematic:
-        name = kinematic.name.upper() if kinematic.name != "still" else "still"
         known = {"ADE\n@3s": kinematic.ade_3s, "ADE\n@5s": kinematic.ade_5s, "RFS": kinematic.rfs}
         cells = [_text(known[c.title]) if c.title in known else "" for c in shown]
-        table.add_row(name, *cells, end_section=kinematic is sweep.kinematic[-1])
+        table.add_row(kinematic.name.upper(), *cells, end_section=kinematic is sweep.kinematic[-1])
     table.add_row(*_row(sweep.greedy, shown), end_section=True)
     for points in sweep.curves().values():
         for point in points:
@@ -49,9 +49,15 @@ def show_sweep(sweep: Scaling, console: Console) -> None:
     console.print(table)
     frames = f"{sweep.compared} of {sweep.frames} frames have every plan and are compared"
     frames += f", {sweep.rated_frames} of them rated" if rated else ""
-    segments = f"{sweep.intervals.segments} segments of {sweep.intervals.segment_s:g} s"
+    cut = [drive.windows for drive in sweep.drives if drive.windows is not None]
+    frames += f"; {sum(cut):,} windows in all" if len(cut) == len(sweep.drives) else ""
+    made = sweep.intervals
+    segments = f"{made.segments} segment{'s' * (made.segments != 1)} of {made.segment_s:g} s"
+    intervals = f"95 % intervals from {segments}"
+    if made.segments < LEAST_SEGMENTS:
+        intervals = f"no intervals: {segments}, it takes {LEAST_SEGMENTS}"
     console.print(
-        f"{frames}; 95 % intervals from {segments}; minADE is an oracle, no plan has it; "
+        f"{frames}; {intervals}; minADE is an oracle, no plan has it; "
         "cost: median of latency / greedy latency",
         style="dim",
     )
@@ -79,7 +85,7 @@ def verdicts(sweep: Scaling) -> list[str]:
         if gain.value is None:
             said.append(f"T = {heat:g}: no frame has both a plan and a greedy plan.")
             continue
-        what = f"T = {heat:g}: {rollouts}, {gain.value:+.3f} m ADE@5s against greedy"
+        what = f"T = {heat:g}: {rollouts}, {_signed(gain.value)} m ADE@5s against greedy"
         what += f" {interval}" if (interval := _interval(gain)) else ""
         what += f" at {_or(most.cost.value, float('nan')):.2f}x its latency"
         if gain.low is None:
@@ -145,13 +151,17 @@ def _row(point: Point, shown: Sequence[Column]) -> list[str]:
 def _text(value: Figure | None, *, sign: bool = False) -> str:
     if value is None or value.value is None:
         return "-"
-    return f"{value.value:+.3f}" if sign else f"{value.value:.2f}"
+    return _signed(value.value) if sign else f"{value.value:.2f}"
 
 
 def _interval(value: Figure) -> str:
     if value.low is None or value.high is None:
         return ""
-    return f"[{value.low:+.3f}, {value.high:+.3f}]"
+    return f"[{_signed(value.low)}, {_signed(value.high)}]"
+
+
+def _signed(value: float) -> str:
+    return f"{value:+.3f}".replace("-", "−")
 
 
 def _or(value: float | None, other: float) -> float:

@@ -10,8 +10,9 @@ from rich.table import Table
 from rich.text import Text
 
 from drives import table as tables
+from drives.overview_table import overview_table
 from drives.results import Report
-from drives.verdicts import training_frames, verdicts
+from drives.verdicts import replayed, training_frames, verdicts
 from slipstream.commands.screen import banner
 
 WIDE = 150  # columns of a terminal that shows everything
@@ -25,17 +26,18 @@ def show_report(report: Report, console: Console) -> None:
     if trained := training_frames(report):
         seen = f"the bundle was trained on {trained} of these {report.frames} frames"
         console.print(banner("TRAINING DATA", seen))
-    console.print(_rich(tables.speed_table(report), console.width >= WIDE))
-    console.print(_rich(tables.accuracy_table(report), console.width >= WIDE))
-    frames = "1 frame" if report.frames == 1 else f"{report.frames} frames"
+    console.print(rich_table(tables.speed_table(report), console.width >= WIDE))
+    console.print(rich_table(tables.accuracy_table(report), console.width >= WIDE))
+    console.print(rich_table(overview_table(report), console.width >= WIDE))
     intervals = any(decoder.latency_ms.mean.low is not None for decoder in report.decoders)
     note = "; below a figure: its 95 % interval" if intervals else ""
-    console.print(f"{frames} of {report.drive.name}{note}", style="dim")
+    console.print(f"{replayed(report)} of {report.drive.name}{note}", style="dim")
     for sentence in verdicts(report):
         console.print(f"• {sentence}", highlight=False)
 
 
-def _rich(table: tables.Table, everything: bool) -> Table:
+def rich_table(table: tables.Table, everything: bool) -> Table:
+    """A table for the terminal; without room, details are left out."""
     shown = [i for i, column in enumerate(table.columns) if everything or not column.detail]
     rich = Table(
         title=table.title,

@@ -38,8 +38,8 @@ from runtime.proof.cases import Case
 from runtime.proof.results import PROOF, Check, Control, Proof
 from runtime.proof.suite import ALPHA, Options, Suite
 from runtime.settings import DRAFTING, Method
+from runtime.tune import check_threads
 from slipstream.commands.proof_table import show_proof
-from slipstream.commands.run import check_threads
 from slipstream.commands.screen import Screen
 
 DRIVE = "kitti-00"
@@ -168,6 +168,7 @@ def _prove(
         engine_threads=request.threads,
         seed=options.seed,
         frames=len(chosen),
+        windows=len(windows(drive)),
         temperature=options.temperature,
         samples=options.samples,
         alpha=ALPHA,

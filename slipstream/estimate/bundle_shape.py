@@ -8,9 +8,10 @@ from pathlib import Path
 
 import onnx
 
-from runtime.bundle import AttentionDims, Bundle
+from runtime.bundle import AttentionDims, Bundle, DraftDims
+from runtime.engines.profiles import Profile, default_profiles
 from runtime.errors import BundleError
-from slipstream.estimate.shape import ModelShape, NetworkShape
+from slipstream.estimate.shape import Largest, ModelShape, NetworkShape
 
 # An initializer keeps its size through these: a stored bf16 or int8 matrix is the same matrix.
 _SAME_MATRIX = {"Cast", "Transpose", "Identity", "DequantizeLinear"}
@@ -33,10 +34,11 @@ def shape_of(bundle: Bundle) -> ModelShape:
     """
     manifest = bundle.manifest
     limits, target, draft = manifest.limits, manifest.target, manifest.draft
+    network = _network(bundle.graph_path("target"), target, "embeddings")
     return ModelShape(
         name=manifest.name,
-        target=_network(bundle.graph_path("target"), target, "embeddings"),
-        draft=_network(bundle.graph_path("draft"), draft, "block_embeddings") if draft else None,
+        target=network,
+        draft=_drafter(bundle, draft, network) if draft else None,
         width=target.width,
         vocab=target.vocab,
         tied=False,  # two graphs, two files, two tables
@@ -45,7 +47,20 @@ def shape_of(bundle: Bundle) -> ModelShape:
         branch_rows=limits.branch,
         most_rollouts=limits.rollouts,
         stored=sum(path.stat().st_size for path in _weight_files(bundle)),
+        largest=_largest(default_profiles(manifest, "target")),
     )
+
+
+def _drafter(bundle: Bundle, draft: DraftDims, target: NetworkShape) -> NetworkShape:
+    """A target that drafts for itself is its own."""
+    if draft.of_target:
+        return target
+    return _network(bundle.graph_path("draft"), draft, "block_embeddings")
+
+
+def _largest(profiles: list[Profile]) -> Largest:
+    prefill, decode = ({dim: r[2] for dim, r in each.dims.items()} for each in profiles)
+    return Largest(prompt=prefill["S"], rollouts=decode["N"], rows=decode["S"])
 
 
 def _weight_files(bundle: Bundle) -> Iterator[Path]:

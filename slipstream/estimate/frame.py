@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from slipstream.estimate.roofline import Pass, Roofline
@@ -32,6 +33,7 @@ class Frame:
     """Estimated seconds by stage for N rollouts, and bytes of memory."""
 
     rollouts: int
+    acceptance_length: float
     prefill: float
     draft: float
     verify: float
@@ -69,6 +71,7 @@ def estimate_frame(roofline: Roofline, work: Work, rollouts: int) -> Frame:
             head += rounds * roofline.head(n * block)
     return Frame(
         rollouts=rollouts,
+        acceptance_length=work.acceptance_length,
         prefill=roofline.network(model.target, Pass(1, work.prompt, 0.0, 0.0)),
         draft=draft,
         verify=verify,
@@ -85,12 +88,16 @@ def fits(frame: Frame, memory: float, deadline: float | None) -> bool:
     return frame.memory <= USABLE * memory and (deadline is None or frame.seconds <= deadline)
 
 
-def most_rollouts(roofline: Roofline, work: Work, deadline: float) -> int:
-    """The largest N up to the model's own limit that fits; 0 if not even one does."""
+def most_rollouts(roofline: Roofline, work: Callable[[int], Work], deadline: float) -> int:
+    """The largest N up to the model's own limit that fits; 0 if not even one does.
+
+    Args:
+        work: of a frame with that many rollouts.
+    """
     fitting = [
         n
         for n in range(1, roofline.model.most_rollouts + 1)
-        if fits(estimate_frame(roofline, work, n), roofline.device.memory, deadline)
+        if fits(estimate_frame(roofline, work(n), n), roofline.device.memory, deadline)
     ]
     return max(fitting, default=0)
 

@@ -1,4 +1,4 @@
-"""The fastest drafting decoder of a report, if its figures are ones that a replay can give."""
+"""A report's fastest drafting decoders, if their figures are ones that a replay can give."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from drives.results import Decoder, Report, read_report
 from runtime.errors import SlipstreamError
 from runtime.settings import DRAFTING
 
-WIDEST = 1 << 20  # of a block, as for --block
+WIDEST = 1 << 20  # of a block and of rollouts, as for --block and --rollouts
 _RUN = "slipstream run BUNDLE --drive DRIVE --decoder dflash -o DIR"
 
 
-def fastest_drafting(path: Path) -> tuple[Report, Decoder]:
-    """A report and its drafting decoder with the lowest mean latency.
+def fastest_drafting(path: Path) -> tuple[Report, dict[int, Decoder]]:
+    """A report and, for each number of rollouts, its drafting decoder with the least mean latency.
 
     Raises:
         SlipstreamError: no report, no drafting decoder in it, or a figure that no replay gives.
@@ -22,10 +22,11 @@ def fastest_drafting(path: Path) -> tuple[Report, Decoder]:
     report = read_report(path)
     if report.frames < 1:
         raise _impossible(path, "frames", "at least 1", report.frames)
-    timed: list[tuple[float, Decoder]] = []
+    timed: dict[int, list[tuple[float, Decoder]]] = {}
     for i, found in enumerate(report.decoders):
         if found.settings.method in DRAFTING:
-            timed.append((_checked(path, f"decoders.{i}", found, report.output_tokens), found))
+            mean = _checked(path, f"decoders.{i}", found, report.output_tokens)
+            timed.setdefault(found.settings.rollouts, []).append((mean, found))
     if not timed:
         raise SlipstreamError(
             f"{path} compares no drafting decoder",
@@ -33,7 +34,8 @@ def fastest_drafting(path: Path) -> tuple[Report, Decoder]:
             found=", ".join(found.name for found in report.decoders),
             fix=_RUN,
         )
-    return report, min(timed, key=lambda pair: pair[0])[1]
+    fastest = {n: min(pairs, key=lambda pair: pair[0])[1] for n, pairs in timed.items()}
+    return report, dict(sorted(fastest.items()))
 
 
 def _checked(path: Path, where: str, found: Decoder, most: int) -> float:
@@ -41,6 +43,9 @@ def _checked(path: Path, where: str, found: Decoder, most: int) -> float:
     block, length = found.settings.block, found.acceptance_length
     if block is not None and not 2 <= block <= WIDEST:
         raise _impossible(path, f"{where}.settings.block", f"2 to {WIDEST}, or null", block)
+    if not 1 <= found.settings.rollouts <= WIDEST:
+        rollouts = f"{where}.settings.rollouts"
+        raise _impossible(path, rollouts, f"1 to {WIDEST}", found.settings.rollouts)
     if not 1.0 <= length <= most:
         expected = f"1 to {most}, the output's tokens"
         raise _impossible(path, f"{where}.acceptance_length", expected, length)

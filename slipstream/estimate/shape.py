@@ -40,6 +40,20 @@ class NetworkShape:
 
 
 @dataclass(frozen=True)
+class Largest:
+    """The largest passes that a bundle's engines are built for, whatever a frame needs.
+
+    Attributes:
+        prompt: rows of one rollout at once.
+        rollouts, rows: of a block or tree of all rollouts.
+    """
+
+    prompt: int
+    rollouts: int
+    rows: int
+
+
+@dataclass(frozen=True)
 class ModelShape:
     """A target, its drafter, and the tables they share.
 
@@ -47,9 +61,11 @@ class ModelShape:
         width, vocab: d and V; the head is a d x V matrix.
         tied: embedding and head are one table in memory.
         block: rows of a drafted block, the anchor included; 1 without a drafter.
+        draft: the target's own shape, the very same object, where it drafts for itself.
         trunk_rows, branch_rows: cache capacities.
         most_rollouts: that the model was made for.
         stored: bytes of the files, None for a named configuration.
+        largest: passes of its engines; None: those of the frame.
     """
 
     name: str
@@ -63,6 +79,13 @@ class ModelShape:
     branch_rows: int
     most_rollouts: int
     stored: int | None = None
+    largest: Largest | None = None
+
+    @property
+    def networks(self) -> list[NetworkShape]:
+        """Those with weights and caches of their own."""
+        own = self.draft is not None and self.draft is not self.target
+        return [self.target, self.draft] if own and self.draft else [self.target]
 
     @property
     def table(self) -> int:

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from drives.baselines import BASELINES, baseline, roll_out
+from drives.baselines import BASELINES, STANDING, baseline, roll_out
 from planners.observation import Observation
 
 T = np.arange(1, 21) / 4.0
@@ -44,6 +44,24 @@ def test_at_rest_nothing_reverses(speed: float, accel: float) -> None:
     assert not rolled(speed, accel, 0.3).any()
 
 
+@pytest.mark.parametrize("speed", [-0.03, 0.03, -STANDING + 1e-9, STANDING - 1e-9])
+def test_noise_around_rest_is_no_direction_of_travel(speed: float) -> None:
+    assert not rolled(speed, -1.0, 0.3).any()
+    started = rolled(speed, 1.0, 0.0)
+    assert np.allclose(started[:, 0], T**2 / 2)
+    creeping = [observed(speed, -1.0, 0.3)]
+    for name in BASELINES:
+        points = baseline(name, creeping)
+        assert not points.any()
+        assert not np.signbit(points).any()
+
+
+@given(st.floats(-5, 40), st.floats(-6, 6))
+def test_the_direction_of_travel_never_changes(v: float, a: float) -> None:
+    steps = np.diff(rolled(v, a, 0.0)[:, 0], prepend=0.0)
+    assert (steps >= -1e-12).all() if v > -STANDING else (steps <= 1e-12).all()
+
+
 def test_a_reversing_vehicle_goes_back_and_stops() -> None:
     points = rolled(-2.0, 1.0, 0.0)
     assert points[-1, 0] == pytest.approx(-2.0)
@@ -53,7 +71,7 @@ def test_a_reversing_vehicle_goes_back_and_stops() -> None:
 @given(st.floats(0, 40), st.floats(-6, 4), st.floats(-0.8, 0.8))
 def test_turning_and_accelerating_agrees_with_small_steps(v: float, a: float, w: float) -> None:
     fine = 5.0 * (np.arange(20000) + 0.5) / 20000  # midpoints
-    speed = np.maximum(v + a * fine, 0.0)
+    speed = np.maximum((v if v >= STANDING else 0.0) + a * fine, 0.0)
     x = np.cumsum(speed * np.cos(w * fine)) * 5.0 / 20000
     y = np.cumsum(speed * np.sin(w * fine)) * 5.0 / 20000
     expected = np.stack([x, y], axis=1)[999::1000]

@@ -69,11 +69,13 @@ def test_min_ade_and_min_fde_may_choose_different_rollouts() -> None:
 def test_brier_rewards_a_sure_and_right_choice() -> None:
     sure = brier(ROLLOUTS[:3], AHEAD, 5, [0.8, 0.1, 0.1])
     assert sure.brier_min_fde == pytest.approx(1 + 0.2**2)
-    # the unusable one's share goes to the others
-    assert brier(ROLLOUTS, AHEAD, 5, [0.4, 0.05, 0.05, 0.5]).brier_min_fde == pytest.approx(1.04)
-    assert brier(ROLLOUTS, AHEAD, 5).brier_min_fde == pytest.approx(1 + (2 / 3) ** 2)
+    # the unusable one's share is lost, so nothing is gained by being unusable
+    assert brier(ROLLOUTS, AHEAD, 5, [0.4, 0.05, 0.05, 0.5]).brier_min_fde == pytest.approx(1.36)
+    assert brier(ROLLOUTS, AHEAD, 5).brier_min_fde == pytest.approx(1 + (3 / 4) ** 2)
+    lone = np.stack([ROLLOUTS[0], *[ROLLOUTS[3]] * 3])
+    assert brier(lone, AHEAD, 5).brier_min_fde == pytest.approx(1 + (3 / 4) ** 2)
     assert np.isnan(brier(ROLLOUTS[3:], AHEAD, 5).brier_min_ade)
-    for bad in ([1.0], [-1.0, 1, 1, 1], [0.0, 0, 0, 1]):
+    for bad in ([1.0], [-1.0, 1, 1, 1], [0.0, 0, 0, 0]):
         with pytest.raises(ValueError, match="probabilities"):
             brier(ROLLOUTS, AHEAD, 5, bad)
 

@@ -113,8 +113,10 @@ def test_rates_by_hand() -> None:
     assert steps.tolist() == [7, 8, 9]  # x = 17.5, 20, 22.5; at 15 they touch
     assert found.judged.all()
     assert [found.at(t)[0] for t in (1, 2, 3)] == [0, 1, 0]
-    assert found.share_up_to(2)[0] == pytest.approx(2 / 8)
-    assert found.share_up_to(3)[0] == pytest.approx(3 / 12)
+    # at 2 Hz the steps are 2, 4, 6, 8 (x = 20), 10, 12: one of them hits
+    assert found.share_up_to(1)[0] == 0
+    assert found.share_up_to(2)[0] == pytest.approx(1 / 4)
+    assert found.share_up_to(3)[0] == pytest.approx(1 / 6)
     assert [found.any_up_to(t)[0] for t in (1, 2, 3)] == [0, 1, 1]
 
 

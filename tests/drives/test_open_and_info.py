@@ -41,12 +41,23 @@ def test_a_boreas_folder(boreas_excerpt):
 def test_what_is_not_a_drive(tmp_path):
     with pytest.raises(SlipstreamError, match="folder of another kind"):
         open_drive(tmp_path)
-    with pytest.raises(SlipstreamError, match="no such file") as caught:
-        open_drive(tmp_path / "none")
-    assert "kitti-00" in caught.value.expected
+    with pytest.raises(SlipstreamError, match="folder of another kind") as caught:
+        open_drive(tmp_path)
+    assert "kitti-odometry" in caught.value.expected
     (tmp_path / "notes.txt").write_text("hello\nworld\n")
     with pytest.raises(SlipstreamError, match=r"notes\.txt row 1"):
         open_drive(tmp_path / "notes.txt")
+
+
+def test_what_is_not_there_names_the_nearest_parent(tmp_path):
+    with pytest.raises(SlipstreamError, match="no such file") as caught:
+        open_drive(tmp_path / "none" / "deeper")
+    assert caught.value.found.endswith(f"the nearest that exists is {tmp_path}")
+    assert caught.value.expected == "a file or folder that exists"  # not every format
+    with pytest.raises(SlipstreamError, match="no such file") as caught:
+        open_drive("kitti-0")
+    assert "kitti-00" in caught.value.expected
+    assert caught.value.fix == "slipstream drives list"
 
 
 @pytest.mark.parametrize("there", ["a.tfrecord-00000-of-00001", "scene.json"])

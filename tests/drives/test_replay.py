@@ -103,7 +103,14 @@ def test_bad_selections_are_refused_without_a_drive(text: str) -> None:
         Selection.parse(text)
 
 
-@pytest.mark.parametrize("text", ["99999", "0:99999", "99998:99999"])
-def test_selections_beyond_the_drive_name_its_length(text: str) -> None:
+@pytest.mark.parametrize("count", [len(WINDOWS) + 1, 99999])
+def test_a_count_takes_at_most_what_the_drive_has(count: int) -> None:
+    assert Selection.parse(str(count)).of(WINDOWS, "d") == list(WINDOWS)
+    with pytest.raises(SlipstreamError, match="0 windows of drive empty"):
+        Selection.parse(str(count)).of([], "empty")
+
+
+@pytest.mark.parametrize("text", ["0:99999", "99998:99999"])
+def test_ranges_beyond_the_drive_name_its_length(text: str) -> None:
     with pytest.raises(SlipstreamError, match=f"{len(WINDOWS)} windows of drive loop"):
         Selection.parse(text).of(WINDOWS, "loop")

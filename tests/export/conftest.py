@@ -12,7 +12,9 @@ import torch
 from tokenizers import decoders, models, pre_tokenizers
 from transformers import Qwen3Config, Qwen3ForCausalLM
 
-from planners.nets.dflash import DFlash, DFlashConfig, save_drafter
+from planners.nets.block_drafter import BlockDrafterConfig
+from planners.nets.dflash import DFlashConfig
+from planners.nets.drafters import build_drafter, save_drafter
 from planners.tokens import SpecialNames
 from runtime.bundle import Limits
 
@@ -55,8 +57,8 @@ def make_target(folder: Path, *, dtype: torch.dtype = torch.bfloat16, **sizes: A
     return folder
 
 
-def make_drafter(folder: Path, **sizes: Any) -> Path:
-    """A random DFlash checkpoint that fits `make_target`'s."""
+def make_drafter(folder: Path, kind: type[BlockDrafterConfig] = DFlashConfig, **sizes: Any) -> Path:
+    """A random block drafter's checkpoint that fits `make_target`'s."""
     torch.manual_seed(1)
     known: dict[str, Any] = {
         "hidden_size": 64,
@@ -71,7 +73,7 @@ def make_drafter(folder: Path, **sizes: Any) -> Path:
         "target_layer_ids": (1, 2, 4),
         "max_position_embeddings": 256,
     }
-    drafter = DFlash(DFlashConfig(**known | sizes))
+    drafter = build_drafter(kind(**known | sizes))
     for parameter in drafter.parameters():
         if parameter.dim() == 2:
             torch.nn.init.normal_(parameter, 0.0, 0.1)

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from export.checkpoint import Checkpoint, CheckpointError
-from export.configs import drafter_config, tap_rule, target_config
+from export.configs import tap_rule, target_config
+from export.draft_configs import drafter_config
 
 
 def test_the_target_is_understood(target: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shutil
+import threading
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,6 +15,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import slipstream
+from export.bundle import export_bundle
 from export.engines import memory
 from export.engines.builder import build_engine, capabilities_in
 from export.engines.compile import Compiled, compile_graph, plan_builds
@@ -21,7 +23,7 @@ from export.engines.flavours import Library, choose_library, load_library, parse
 from export.engines.graphs import ReadyGraph, ready_graph, weight_bytes
 from export.engines.options import BuildOptions, parse_pools
 from export.graphs.precision import is_cache
-from runtime.bundle import Bundle, GraphName
+from runtime.bundle import Bundle, GraphName, Limits
 from runtime.engines.profiles import Profile, default_profiles
 from runtime.engines.store import EngineStore, Precision
 from runtime.errors import EngineError, SlipstreamError
@@ -175,6 +177,64 @@ def test_what_is_built_is_found_and_not_built_again(library: Library, store: Eng
     assert sidecar.key.filename == path.name
 
 
+def test_a_build_by_another_process_is_waited_for_and_taken(
+    library: Library, tmp_path: Path
+) -> None:
+    store, options = EngineStore(tmp_path / "engines"), BuildOptions("fp16", level=2)
+    (planned,) = plan_builds(BUNDLE, library, "8.6", options, store, graphs=["head"])
+    first = compile_graph(
+        BUNDLE, library, planned, options, EngineStore(tmp_path / "elsewhere"), quiet
+    )
+    waiting, taken = threading.Event(), []
+
+    def second() -> None:
+        taken.append(compile_graph(BUNDLE, library, planned, options, store, quiet, waiting.set))
+
+    thread = threading.Thread(target=second)
+    with store.building(planned.key, lambda: None):
+        thread.start()
+        assert waiting.wait(60)
+        store.put(planned.key, first.path.read_bytes(), first.sidecar)
+    thread.join(60)
+    assert [compiled.built for compiled in taken] == [False]
+    assert taken[0].sidecar == first.sidecar
+
+
+def test_a_sidecar_tells_how_to_build_it_again(library: Library, tmp_path: Path) -> None:
+    options = BuildOptions("fp16", level=1, pools={"workspace": 1 << 28}, tf32=True)
+    store = EngineStore(tmp_path)
+    (planned,) = plan_builds(
+        BUNDLE, library, "8.6", options, store, graphs=["head"], profiles=["decode:N=1:2:4"]
+    )
+    compiled = compile_graph(BUNDLE, library, planned, options, store, quiet)
+    compiled.path.write_bytes(b"")
+    with pytest.raises(EngineError) as told:
+        EngineStore(tmp_path).check(compiled.path)
+    assert told.value.fix == (
+        f"slipstream compile {BUNDLE.folder} --target sm86 --precision fp16 --flavour tensorrt-rtx "
+        "--graph head --profile=decode:N=1:2:4,S=1:16:65 --memory-pool=workspace:268435456B "
+        f"--optimization-level=1 --tf32 --engines {tmp_path}"
+    )
+
+
+def test_activations_stay_near_the_scores(
+    library: Library, target: Path, drafter: Path, tmp_path: Path
+) -> None:
+    """A size in a graph that TensorRT has to guess is taken as the largest that it could be."""
+    limits = Limits(trunk=192, branch=32, rollouts=4, max_position=256)
+    export_bundle(target, drafter, tmp_path / "bundle", limits=limits, check_parity=False)
+    bundle, options = Bundle.open(tmp_path / "bundle"), BuildOptions("fp32")
+    store = EngineStore(tmp_path / "engines")
+    (planned,) = plan_builds(bundle, library, "8.6", options, store, graphs=["target"])
+    sizes = compile_graph(bundle, library, planned, options, store, quiet).sidecar.device_bytes
+    assert sizes is not None
+    heads = bundle.manifest.target.heads
+    for profile, size in zip(planned.profiles, sizes, strict=True):
+        n, s, p, t = (profile.dims[dim][2] for dim in "NSPT")
+        scores = 4 * n * heads * s * (p + t + s)
+        assert size < (20 << 20) + 8 * scores  # products have some memory of their own
+
+
 def test_a_graph_with_older_operators_builds_as_well(library: Library) -> None:
     """What a Jetson's older parser is given."""
     with ready_graph(BUNDLE, "draft", "fp16", lambda operator: False) as graph:
@@ -266,7 +326,7 @@ def test_memory_that_does_not_suffice_is_refused_before_the_build(
     assert error.value.found == "2.0 GiB available"
     assert "--ignore-memory" in error.value.fix
     monkeypatch.setattr(memory, "available", lambda: 1 << 20)
-    options = BuildOptions("fp32", level=0)
+    options = BuildOptions("fp32")
     (planned,) = plan_builds(BUNDLE, library, "8.6", options, store, graphs=["embed"])
     with pytest.raises(EngineError, match="would not fit"):
         compile_graph(BUNDLE, library, planned, options, store, quiet)

@@ -30,6 +30,7 @@ class Pair:
             `certain` (both one-hot).
         fixed: token by depth, for scaffold.
         marginal: the drafter knows the depth alone, like a block drafter.
+        bias: [V, V] what the token before adds to the drafter's logits, like a Markov head.
     """
 
     kind: str
@@ -37,13 +38,18 @@ class Pair:
     seed: int
     fixed: dict[int, int] = field(default_factory=dict)
     marginal: bool = False
+    bias: Array | None = None
     rows: dict[tuple[bool, Prefix], Array] = field(default_factory=dict)
 
     def target(self, prefix: Prefix) -> Array:
         return self._row(True, prefix)
 
     def drafter(self, prefix: Prefix) -> Array:
-        return self._row(False, (0,) * len(prefix) if self.marginal else prefix)
+        row = self._row(False, (0,) * len(prefix) if self.marginal else prefix)
+        if self.bias is None:
+            return row
+        row = row * np.exp(self.bias[prefix[-1] if prefix else 0])  # the anchor is token 0
+        return np.asarray(row / row.sum())
 
     def _row(self, target: bool, prefix: Prefix) -> Array:
         if self.kind == "equal" and not self.marginal:

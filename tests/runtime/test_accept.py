@@ -6,13 +6,16 @@ import numpy as np
 import pytest
 
 from runtime.accept import LAST, by_choice, by_rule
-from runtime.drafter import Marginals
+from runtime.best_tree import best_nodes
 from runtime.draws import ACCEPT, DRAFT
+from runtime.marginals import Marginals
+from runtime.markov import Markov
 from runtime.propose import Block
 from runtime.sampling import draw
 from runtime.scaffold import VALUE
 from runtime.settings import FOLLOWING, RULES, Sampling
-from runtime.shapes import best_nodes, chain, paths, sampled_tree
+from runtime.shapes import chain, paths, sampled_tree
+from runtime.tree import Nodes
 from runtime.verify import block_wise, token_wise
 from tests.runtime.enumeration import Pair, block_of, distance, prefix_of, targets
 from tests.runtime.symbolic import World, worlds
@@ -28,9 +31,15 @@ from tests.runtime.test_enumeration import (
 )
 
 SAMPLED = Sampling(1.0)
+SHAPED = np.zeros((1, 4))  # scores of a tree whose shape is given
 
 
 # From a block drafter's marginals through shape and rule, drafts drawn with symbolic uniforms too.
+
+
+def dependent(vocab: int, seed: int = 0) -> np.ndarray:
+    """A bias by which the token before matters a lot."""
+    return np.random.default_rng([seed, vocab]).normal(0.0, 1.5, (vocab, vocab)).astype(np.float32)
 
 
 def marginals_of(pair: Pair, depth: int) -> Marginals:
@@ -38,7 +47,8 @@ def marginals_of(pair: Pair, depth: int) -> Marginals:
     block = Block(tokens, np.arange(depth + 1)[None], tokens >= VALUE, tokens == VALUE)
     with np.errstate(divide="ignore"):
         logits = [np.log(pair.drafter((0,) * i)) for i in range(depth) if i not in pair.fixed]
-    return Marginals(block, np.asarray(logits))
+    head = None if pair.bias is None else Markov(pair.bias, np.eye(pair.vocab, dtype=np.float32))
+    return Marginals(block, np.asarray(logits), head)
 
 
 def shaped(rule: str, marginals: Marginals, numbers) -> Block:
@@ -58,8 +68,11 @@ def shaped(rule: str, marginals: Marginals, numbers) -> Block:
 @pytest.mark.parametrize("rule", CHAIN_RULES + PATH_RULES + TREE_RULES)
 @pytest.mark.parametrize("kind", ["free", "holes"])
 @pytest.mark.parametrize("fixed", [{}, {0: 1}])
-def test_marginals_shape_rule_and_draw_together(rule, kind, fixed) -> None:
-    pair = Pair(kind, 2 if rule in PATH_RULES else 3, 3, fixed, marginal=True)
+@pytest.mark.parametrize("markov", [False, True])
+def test_marginals_shape_rule_and_draw_together(rule, kind, fixed, markov) -> None:
+    vocab = 2 if rule in PATH_RULES else 3
+    bias = dependent(vocab) if markov else None
+    pair = Pair(kind, vocab, 3, fixed, marginal=True, bias=bias)
 
     def emit(world: World) -> tuple[int, ...]:
         block = shaped(rule, marginals_of(pair, 2), world.numbers)
@@ -69,6 +82,31 @@ def test_marginals_shape_rule_and_draw_together(rule, kind, fixed) -> None:
 
     pieces = [(world.weight, prefix) for world, prefix in worlds(emit)]
     assert sum(weight for weight, _ in pieces) == pytest.approx(1.0, abs=1e-12)
+    assert distance(pair, pieces, 3) < TOLERANCE
+
+
+@pytest.mark.parametrize("rule", TREE_RULES)
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_a_tree_that_runs_out_of_tokens_is_exact(rule, seed) -> None:
+    """A nucleus may hold fewer tokens behind one parent than behind another: rows are missing."""
+    pair = Pair("free", 3, seed, marginal=True, bias=2 * dependent(3, seed))
+    sampling, missing = Sampling(1.0, 0, 0.7), 0
+
+    def emit(world: World) -> tuple[int, ...]:
+        nonlocal missing
+        marginals = marginals_of(pair, 2)
+        nodes = Nodes(
+            *(np.asarray([x]) for x in ([0, 0, 1, 1], [1, 1, 2, 2], [0, 1, 0, 1])), SHAPED
+        )
+        u = world.numbers(np.zeros((1, 5), np.int64), DRAFT)
+        block = sampled_tree(marginals, nodes, 5, sampling, u)
+        missing += 5 - int(block.real.sum())
+        accepted = by_rule(rule, block, targets(pair, block), world.numbers)
+        row = np.flatnonzero(accepted.holds[0]).max()
+        return (*prefix_of(block, 0, row), int(accepted.token[0]))
+
+    pieces = [(world.weight, prefix) for world, prefix in worlds(emit)]
+    assert missing
     assert distance(pair, pieces, 3) < TOLERANCE
 
 

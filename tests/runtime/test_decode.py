@@ -13,6 +13,7 @@ import pytest
 from runtime.decode import Decoder
 from runtime.errors import CacheFullError, SlipstreamError
 from runtime.graphs import Graphs
+from runtime.markov import Markov
 from runtime.settings import DRAFTING, FOLLOWING, RULES, DecodeSettings, Sampling
 from tests.runtime.symbolic import World, worlds
 from tests.runtime.tabular import probabilities, scaffold_of, tabular_graphs
@@ -23,9 +24,13 @@ PICTURES = ("?|?????", "10?2?|34?1??2", "1?*|?*2*?0", "12|3?*?", "?|*1****1*")
 DRAFTED = [(method, rule) for method in DRAFTING for rule in RULES[method]]
 
 
-@pytest.fixture(params=[True, False], ids=["scaffold-in-block", "masks-only"])
+@pytest.fixture(params=["scaffold-in-block", "masks-only", "markov-head"])
 def graphs(request, tmp_path: Path) -> Graphs:
-    return tabular_graphs(tmp_path, scaffold_in_block=request.param)
+    graphs = tabular_graphs(tmp_path, scaffold_in_block=request.param != "masks-only")
+    if request.param == "markov-head":
+        rng = np.random.default_rng(7)
+        graphs.markov = Markov(*rng.normal(size=(2, 5, 3)).astype(np.float32))
+    return graphs
 
 
 def outputs(graphs, picture, settings, frames=1) -> list[tuple[int, ...]]:

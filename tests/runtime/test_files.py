@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from runtime.errors import SlipstreamError
-from runtime.files import STALE_S, new_folder, write_atomic
+from runtime.files import STALE_S, new_folder, unwritable, write_atomic
 
 ROOT = Path(__file__).resolve().parents[2]
 WRITE_FOLDER = """
@@ -162,3 +162,10 @@ def test_a_place_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     with pytest.raises(SlipstreamError, match="can't write") as caught:
         write_atomic(tmp_path / "file" / "out", "x")
     assert caught.value.fix
+
+
+def test_an_error_names_the_output_and_not_what_stands_for_it(tmp_path: Path) -> None:
+    with new_folder(tmp_path / "out.d") as work:
+        assert work.name.startswith(".out.d.")
+        said = unwritable(work / "report.json", OSError(28, "No space left on device"))
+    assert said.what == f"can't write {tmp_path / 'out.d' / 'report.json'}"

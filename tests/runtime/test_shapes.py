@@ -7,21 +7,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from runtime.drafter import Marginals
+from runtime.best_tree import LIKELIEST, best_nodes, best_tree
+from runtime.marginals import Marginals
 from runtime.propose import Block, known_block, root_only, scaffold_run
 from runtime.sampling import distribution, foreseen, one_hot
 from runtime.scaffold import VALUE
 from runtime.script import Rollouts, Script
 from runtime.settings import Sampling
-from runtime.shapes import (
-    LIKELIEST,
-    best_nodes,
-    best_tree,
-    chain,
-    drawn_nodes,
-    paths,
-    sampled_tree,
-)
+from runtime.shapes import chain, drawn_nodes, paths, sampled_tree
 from tests.runtime.enumeration import prefix_of
 from tests.runtime.symbolic import worlds
 from tests.runtime.tabular import scaffold_of

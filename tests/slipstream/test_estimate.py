@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -13,8 +14,12 @@ from onnx import numpy_helper
 
 from runtime.bundle import Bundle
 from runtime.cache import TwoPartCache
+from runtime.engines.profiles import Profile, text_of
+from runtime.engines.store import EngineKey, EngineStore, Sidecar, graph_digest
 from runtime.errors import SlipstreamError
 from slipstream import shipped_bundle
+from slipstream.estimate.acceptance import Acceptance, Acceptances, given
+from slipstream.estimate.activations import of_engines
 from slipstream.estimate.bundle_shape import shape_of
 from slipstream.estimate.devices import DEVICES, PRECISIONS, device_named
 from slipstream.estimate.frame import Work, break_even, estimate_frame, most_rollouts
@@ -143,6 +148,88 @@ def test_the_trunk_is_read_once_for_all_rollouts() -> None:
     assert copied - shared == pytest.approx(kept / (0.9 * 102.4e9))
 
 
+def test_activations_are_about_what_tensorrts_builder_says(bundle: Bundle) -> None:
+    """MB of the target's profiles in fp16 and fp32, as TensorRT-RTX 1.7 built them for sm86."""
+    for precision, built in (("fp16", 37.8), ("fp32", 45.1)):
+        roofline = Roofline(shape_of(bundle), ORIN_NX, precision, None)
+        logits = roofline.model.block * roofline.model.vocab * 4
+        assert (roofline.workspace(1, 100) - logits) / 1e6 == pytest.approx(built, rel=0.1)
+        assert roofline.workspace(2, 100) - roofline.workspace(1, 100) == logits
+
+
+def test_a_builders_word_goes_before_the_formula(bundle: Bundle, tmp_path: Path) -> None:
+    store = EngineStore(tmp_path / "engines")
+    for number, (name, graph) in enumerate(bundle.manifest.graphs.items()):
+        assert of_engines(bundle, "fp16", ORIN_NX, store) is None  # one is missing yet
+        for capability, size in (("8.6", 7_000_000), ("8.7", 90_000_000)):
+            put_engine(store, name, graph_digest(graph), capability, size + number)
+    most = len(bundle.manifest.graphs) - 1
+    found = of_engines(bundle, "fp16", ORIN_NX, store)
+    assert found is not None
+    assert found.bytes == 90_000_000 + most
+    assert "sm87" in found.source
+    assert "more or less" not in found.source
+    elsewhere = of_engines(bundle, "fp16", DEVICES["thor"], store)
+    assert elsewhere is not None
+    assert "those for sm110 may need more or less" in elsewhere.source
+    assert of_engines(bundle, "fp32", ORIN_NX, store) is None
+    assert of_engines(bundle, "int4", ORIN_NX, store) is None
+    done = command(
+        *("estimate", BUNDLE, "--device", "orin-nx", "--engines", "engines", "--json"),
+        cwd=tmp_path,
+    )
+    told = json.loads(done.stdout)
+    assert told["facts"]["activations"].startswith(
+        "90.0 MB, by the builder of the engines for sm87"
+    )
+    assert all(frame["bytes"]["workspace"] > 90e6 for frame in told["frames"])
+
+
+def put_engine(store: EngineStore, name: str, digest: str, capability: str, size: int) -> None:
+    """A file that stands for an engine whose builder reported so many bytes of activations."""
+    raw = b"an engine"
+    profiles = [Profile(name="decode", dims={"N": (1, 1, 1)})]
+    fields = {
+        "graph": name,
+        "graph_sha256": digest,
+        "profile": text_of(profiles),
+        "precision": "fp16",
+        "flavour": "tensorrt",
+        "version": "10.3.0.30",
+        "compute_capability": capability,
+    }
+    sidecar = Sidecar(
+        **fields,  # type: ignore[arg-type]
+        flags=[],
+        timing_cache_sha256=None,
+        size=len(raw),
+        sha256=hashlib.sha256(raw).hexdigest(),
+        built_at="2026-01-01T00:00:00Z",
+        builder_seconds=1.0,
+        peak_host_bytes=1,
+        device_bytes=[1, size],
+        tensors=[],
+        profiles=profiles,
+        layers=1,
+        python="3.11",
+        system="Linux",
+        bundle="tiny",
+    )
+    store.put(EngineKey(**fields), raw, sidecar)  # type: ignore[arg-type]
+
+
+def test_acceptance_is_taken_from_the_nearest_number_of_rollouts() -> None:
+    known = {n: Acceptance(float(n), 16, f"at {n}") for n in (2, 8)}
+    several = Acceptances(known, measured=True)
+    assert [several.of(n).length for n in (1, 2, 3, 4, 8, 16)] == [2, 2, 2, 8, 8, 8]
+    text = several.text([1, 2, 4, 8])
+    assert text == (
+        "N = 1, 2: block 16, acceptance length 2.00 (at 2, taken for N = 1 too); "
+        "N = 4, 8: block 16, acceptance length 8.00 (at 8, taken for N = 4 too)"
+    )
+    assert given(3.0, 8).text([1, 2]) == "block 8, acceptance length 3.00 (given)"
+
+
 def test_more_rollouts_never_take_less(tiny: Roofline) -> None:
     work = Work(100, 80, 90, 4.0, 16)
     frames = [estimate_frame(tiny, work, n) for n in (1, 2, 4, 8, 16)]
@@ -153,17 +240,17 @@ def test_more_rollouts_never_take_less(tiny: Roofline) -> None:
 def test_rollouts_within_a_deadline_are_the_most_that_fit(tiny: Roofline) -> None:
     work = Work(100, 80, 90, 4.0, 16)
     deadline = estimate_frame(tiny, work, 8).seconds * 1.001
-    found = most_rollouts(tiny, work, deadline)
+    found = most_rollouts(tiny, lambda n: work, deadline)
     assert found >= 8
     assert estimate_frame(tiny, work, found).seconds <= deadline
     if found < tiny.model.most_rollouts:
         assert estimate_frame(tiny, work, found + 1).seconds > deadline
-    assert most_rollouts(tiny, work, 1e-6) == 0
+    assert most_rollouts(tiny, lambda n: work, 1e-6) == 0
 
 
 def test_a_model_that_does_not_fit_the_memory_fits_no_deadline() -> None:
     roofline = Roofline(MODELS["qwen3.5-27b"], DEVICES["orin-nano-8gb"], "fp16", None)
-    assert most_rollouts(roofline, Work(100, 10, 10), 1e6) == 0
+    assert most_rollouts(roofline, lambda n: Work(100, 10, 10), 1e6) == 0
 
 
 def test_break_even_is_where_both_take_the_same(tiny: Roofline) -> None:

@@ -45,6 +45,7 @@ def changed(text: str, where: str, value: object) -> str:
     [
         *(("decoders.1.acceptance_length", bad) for bad in (0, -5, 0.5, 1e9, math.nan, math.inf)),
         *(("decoders.2.settings.block", bad) for bad in (-7, 0, 1, 10**30, 10**400)),
+        *(("decoders.1.settings.rollouts", bad) for bad in (-1, 0, 10**30)),
         *(("decoders.1.latency_ms.mean.value", bad) for bad in (None, 0.0, -1.0, math.nan)),
         *(("frames", bad) for bad in (-1, 0)),
         ("decoders.1.acceptance_length", "six"),
@@ -76,7 +77,25 @@ def test_the_fastest_is_the_one_with_the_lowest_mean(good: str, tmp_path: Path) 
     for fastest in (1, 2):
         path.write_text(changed(good, f"decoders.{fastest}.latency_ms.mean.value", 1e-6), "utf-8")
         report, found = fastest_drafting(path)
-        assert found == report.decoders[fastest]
+        assert found == {1: report.decoders[fastest]}
+
+
+def test_each_number_of_rollouts_has_its_own_row(good: str, tmp_path: Path) -> None:
+    text = changed(good, "decoders.2.settings.rollouts", 8)
+    text = changed(changed(text, "decoders.1.acceptance_length", 6.0), "decoders.1.name", "one")
+    text = changed(changed(text, "decoders.2.acceptance_length", 3.0), "decoders.2.name", "eight")
+    (tmp_path / "report.json").write_text(text, encoding="utf-8")
+    done = command(
+        *("estimate", str(shipped_bundle()), "--device", "thor", "--report", "report.json"),
+        "--json",
+        cwd=tmp_path,
+    )
+    found = json.loads(done.stdout)
+    lengths = {frame["rollouts"]: frame["acceptance_length"] for frame in found["frames"]}
+    assert (lengths[1], lengths[2], lengths[4], lengths[8]) == (6.0, 6.0, 3.0, 3.0)
+    decoding = found["facts"]["decoding"]
+    assert decoding.startswith("N = 1, 2: block 16, acceptance length 6.00 (measured: one at N = 1")
+    assert "(measured: eight at N = 8" in decoding
 
 
 @pytest.mark.parametrize(

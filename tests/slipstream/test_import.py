@@ -56,7 +56,8 @@ names = []
 for package in ("runtime", "planners", "drives", "slipstream"):
     root = importlib.import_module(package)
     for found in pkgutil.walk_packages(root.__path__, package + "."):
-        training = ("planners.nets", "planners.training", "slipstream.tiny", "slipstream.__main__")
+        training = ("planners.nets", "planners.training", "slipstream.training",
+                    "slipstream.compare", "slipstream.tiny", "slipstream.__main__")
         if not found.name.startswith(training):
             importlib.import_module(found.name)
             names.append(found.name)

@@ -51,7 +51,7 @@ def _rename(file: Path, name: str) -> None:
         ),
         (
             ("run", "odd-bundle", "--drive", "odd.csv", "-o", "report", "--decoder", "ar", *FAST),
-            f"2 frames of [31m{ODD}",
+            f"of [31m{ODD}",
         ),
         (
             ("sweep", "odd-bundle", "--drive", "odd.csv", "-o", "s[/b]", "--rollouts", "1", *FAST),

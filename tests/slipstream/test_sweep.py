@@ -11,7 +11,7 @@ from drives.results import Figure
 from drives.scaling_results import Scaling
 from runtime.errors import SlipstreamError
 from slipstream.commands.sweep import PICTURE, RESULT, rollout_counts, temperatures
-from slipstream.commands.sweep_table import verdicts
+from slipstream.commands.sweep_table import _interval, _text, verdicts
 from tests.slipstream.command import command
 
 BUNDLE = slipstream.shipped_bundle()
@@ -25,6 +25,9 @@ def test_a_sweep_writes_one_picture_and_one_record(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert "SYNTHETIC" in done.stdout
     assert "too few segments" in done.stdout
+    assert "no intervals: " in done.stdout
+    assert "STILL" in done.stdout
+    assert "windows in all" in " ".join(done.stdout.split())
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == [RESULT, PICTURE]
     assert (tmp_path / "out" / PICTURE).read_bytes().startswith(b"\x89PNG")
     sweep = Scaling.model_validate_json((tmp_path / "out" / RESULT).read_text())
@@ -58,6 +61,11 @@ def _with_gain(sweep: Scaling, value: float, ends: tuple[float, float]) -> Scali
         for p in sweep.points
     ]
     return sweep.model_copy(update={"points": points})
+
+
+def test_signs_and_names_are_those_of_the_report() -> None:
+    assert _text(Figure(value=-0.5, low=None, high=None), sign=True) == "−0.500"
+    assert _interval(Figure(value=-0.5, low=-0.9, high=0.1)) == "[−0.900, +0.100]"
 
 
 def test_lists_are_sorted_and_said_once() -> None:

@@ -11,9 +11,12 @@ import pytest
 pytest.importorskip("torch")
 
 from runtime.errors import SlipstreamError
-from slipstream.tiny import DRAFTER, RESPONSES, SIZES, TARGET, drafter_config
+from slipstream.tiny import CONFIGS, Workshop
 from slipstream.tiny_card import card
-from slipstream.tiny_data import BOREAS, drives_folder, load_split
+from slipstream.tiny_data import BOREAS, COMMA, drives_folder
+from slipstream.training.config import BlockDrafterConfig
+from slipstream.training.reading import read_drafter_config, read_target_config
+from slipstream.training.windows import training_windows, validation_windows
 
 ROOT = Path(__file__).resolve().parents[2]
 FIGURES = {
@@ -36,10 +39,13 @@ def test_no_window_of_the_validation_shares_a_sample_with_training() -> None:
     folder = Path(os.environ.get("SLIPSTREAM_DRIVES", ROOT.parent / "shared" / "drives"))
     if not (folder / BOREAS).is_dir():
         pytest.skip(f"no Boreas drive in {folder} (set SLIPSTREAM_DRIVES)")
-    split = load_split(folder)
-    loop = split.training.times[: np.argmin(np.diff(split.training.times)) + 1]  # before comma2k19
-    assert loop.max() + 5.0 < split.validation.times.min() - 4.0
-    assert 0.10 < len(split.validation) / (len(loop) + len(split.validation)) < 0.13
+    config = read_target_config(CONFIGS / "target.yaml")
+    data = config.data.model_copy(update={"folder": folder})
+    times = training_windows(data).times
+    loop = times[: np.argmin(np.diff(times)) + 1]  # before comma2k19
+    kept = validation_windows(data, 1 << 30).times
+    assert loop.max() + 5.0 < kept.min() - 4.0
+    assert 0.10 < len(kept) / (len(loop) + len(kept)) < 0.13
 
 
 def test_missing_recordings_are_named(tmp_path: Path) -> None:
@@ -47,18 +53,30 @@ def test_missing_recordings_are_named(tmp_path: Path) -> None:
         drives_folder(tmp_path)
 
 
-def test_the_drafter_fits_the_target() -> None:
-    config = drafter_config(2)
-    assert config.hidden_size == SIZES["hidden_size"]
-    assert config.vocab_size == SIZES["vocab_size"]
-    assert max(config.target_layer_ids) < SIZES["num_hidden_layers"]
-    assert config.scaffold_in_block
+def test_both_configs_train_on_the_named_recordings() -> None:
+    target = read_target_config(CONFIGS / "target.yaml")
+    drafter = read_drafter_config(CONFIGS / "drafter.yaml")
+    assert target.data == drafter.data
+    assert [part.drive for part in target.data.training] == [str(BOREAS), str(COMMA)]
+    assert drafter.target == target.out
+
+
+def test_effort_shortens_everything(tmp_path: Path) -> None:
+    whole, part = Workshop(tmp_path, tmp_path), Workshop(tmp_path, tmp_path, effort=0.01)
+    assert part.target.training.schedule.steps == 20
+    assert part.target.training.schedule.peak == whole.target.training.schedule.peak
+    assert part.drafter.responses.count == 40
+    assert part.drafter.target == tmp_path / "target"
+    assert part.drafter.data.folder == tmp_path
 
 
 def test_the_card_holds_the_figures_and_the_licences() -> None:
-    text = card(
-        {"KITTI 00, held out": FIGURES}, {"nats": 0.3, "hit": 0.85}, TARGET, RESPONSES, DRAFTER
-    )
+    target = read_target_config(CONFIGS / "target.yaml")
+    drafter = read_drafter_config(CONFIGS / "drafter.yaml")
+    assert isinstance(drafter, BlockDrafterConfig)
+    losses = {"nats": 0.3, "hit": 0.85}
+    how = target.training, drafter.responses, drafter.training
+    text = card({"KITTI 00, held out": FIGURES}, losses, *how)
     assert (
         "| KITTI 00, held out | 12 | 3.25 | 4.90 | 4.60 | 4.80 | 4.50 | 100.0% | 7.12 | 5.50 |"
         in text
@@ -68,6 +86,7 @@ def test_the_card_holds_the_figures_and_the_licences() -> None:
         "CC BY 4.0",
         "MIT",
         "must not drive a vehicle",
-        f"{TARGET.schedule.steps} steps",
+        "2000 steps",
+        "0.5 ce + 0.5 kl, gamma 7",
     ):
         assert needed in text

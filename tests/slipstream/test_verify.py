@@ -22,6 +22,8 @@ def test_the_shipped_planner_passes_and_few_draws_are_called_few(tmp_path: Path)
     assert [check for check in proof.checks if not check.passed] == []
     assert {check.name for check in proof.checks} >= {"greedy", "seed by seed", "cache"}
     assert proof.probes
+    assert proof.windows is not None
+    assert proof.windows > proof.frames == 2
     assert "planted: residual dropped" in done.stdout
     assert re.search(r"\d+ steps, about \d+ (s|min) to go", done.stdout)
     assert any(c.caught for c in proof.controls if c.name == "position shifted")

@@ -168,3 +168,32 @@ def set_checksums(path: Path, *, wrong: int = -1) -> None:
         at += 9 + size
     assert chunks > max(wrong, 0)
     path.write_bytes(data)
+
+
+def write_streamed(path: Path, drive: Drive, gigabytes: float, image: int = 1 << 20) -> Path:
+    """An MCAP bag of any size, written message by message: odometry, and one image over and over.
+
+    Args:
+        image: bytes of each image; as many stand behind each pose as the size asks for.
+    """
+    from rosbags.rosbag2 import StoragePlugin, Writer
+
+    bag = Bag()
+    add_odometry(bag, drive)
+    add_images(bag, drive, image, every=len(drive.times))
+    kinds = {topic: kind for _, topic, kind, _ in bag.rows}
+    (picture,) = (raw for _, topic, _, raw in bag.rows if topic == "/camera")
+    poses = sorted(row for row in bag.rows if row[1] == "/odom")
+    share = round(gigabytes * 2**30 / image / len(poses))
+    with Writer(path, version=9, storage_plugin=StoragePlugin.MCAP) as writer:
+        into = {
+            topic: writer.add_connection(topic, kind, typestore=bag.store)
+            for topic, kind in kinds.items()
+        }
+        for logged, topic, _, raw in poses:
+            writer.write(into[topic], logged, raw)
+            for number in range(share):
+                stamp = logged - LATE_NS + 1000 * number
+                head = struct.pack("<iI", stamp // 10**9, stamp % 10**9)
+                writer.write(into["/camera"], logged + number, picture[:4] + head + picture[12:])
+    return path

@@ -60,6 +60,11 @@ def test_gives_back_the_motion(tmp_path, truth, name, yaw_from):
     np.testing.assert_array_equal(read_comma_log(folder / name).positions, drive.positions)
 
 
+def test_a_folder_that_says_comma_is_not_called_so_twice(tmp_path, truth):
+    data = log_bytes(truth, yaw_rates=rates_of(truth))
+    assert read_comma_log(write_log(tmp_path / "comma_route", data)).name == "comma_route"
+
+
 def test_positions_follow_the_speed_along_the_heading(tmp_path, truth):
     data = log_bytes(truth, yaw_rates=rates_of(truth))
     drive = read_comma_log(write_log(tmp_path, data))

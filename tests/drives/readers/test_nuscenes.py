@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from drives.info import describe
-from drives.readers import json_records
+from drives.readers import json_index, json_records
 from drives.readers.nuscenes import is_nuscenes, nuscenes_scenes, read_nuscenes
 from drives.readers.synthetic import synthetic_drive
 from drives.windows import windows
@@ -177,13 +177,50 @@ def test_files_outside_of_the_data_root_are_no_images(root, tmp_path):
 
 
 def test_tables_are_streamed(root, monkeypatch):
-    """Pieces far smaller than the file, cut anywhere, give the same drive."""
-    whole = read_nuscenes(root / "scene-0001")
+    """Pieces far smaller than the file, cut anywhere, give the same records."""
+    path = root / "v1.0-mini" / "ego_pose.json"
+    whole = [record.values for record in json_records.records(path, "")]
+    assert whole == json.loads(path.read_text())
     monkeypatch.setattr(json_records, "_LONGEST", 2000)
     for piece in (1999, 4096):
         monkeypatch.setattr(json_records, "_PIECE", piece)
-        again = read_nuscenes(root / "scene-0001")
-        np.testing.assert_array_equal(again.positions, whole.positions)
+        assert [record.values for record in json_records.records(path, "")] == whole
+
+
+@pytest.mark.parametrize(
+    ("change", "by_bytes"),
+    [
+        ({}, True),
+        ({"more": {"size": 3}}, False),  # objects in objects
+        ({"more": {"token": "within"}}, True),  # likewise, found when its bytes are no JSON
+        ({"more": "} { {"}, False),  # braces that are none
+        ({"more": ', "token": "x"'}, True),  # written with escapes
+    ],
+)
+def test_tables_are_searched_or_parsed_with_the_same_result(root, monkeypatch, change, by_bytes):
+    path = root / "v1.0-mini" / "ego_pose.json"
+    rows = json.loads(path.read_text())
+    rows[3] |= change
+    path.write_text(json.dumps(rows))
+    status = path.stat()
+    index = json_index._indexed(path, "token", status.st_size, status.st_mtime_ns)
+    assert (index is not None) == by_bytes
+    wanted = {rows[each]["token"] for each in (0, 3, 17)} | {"nowhere"}
+    found = json_index.records_with(path, "token", wanted, "")
+    assert [record.values for record in found] == [rows[0], rows[3], rows[17]]
+    drive = read_nuscenes(root / "scene-0001")
+    monkeypatch.setattr(json_index, "_indexed", lambda *_: None)
+    np.testing.assert_array_equal(read_nuscenes(root / "scene-0001").positions, drive.positions)
+
+
+def test_a_table_that_changes_is_searched_again(root):
+    path = root / "v1.0-mini" / "ego_pose.json"
+    before = read_nuscenes(root / "scene-0001").positions
+    rows = json.loads(path.read_text())
+    for row in rows:
+        row["translation"][0] *= 2.0
+    path.write_text(json.dumps(rows))
+    assert not np.array_equal(read_nuscenes(root / "scene-0001").positions, before)
 
 
 def _worse(data: bytes, random: Random) -> bytes:

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from drives.readers.protobuf import Field, WireError, decode
+from drives.readers.protobuf import Field, WireError, decode, encode
 from tests.drives.readers.wod_writer import part, varint
 
 INNER = {1: Field("name", "text"), 2: Field("values", "float", repeated=True)}
@@ -34,6 +34,34 @@ def test_an_example_by_hand():
     assert decode(b"\x12\x09\x0a\x07testing", SCHEMA)["inner"]["name"] == "testing"
     # A negative int32 takes ten bytes.
     assert decode(b"\x08" + b"\xff" * 9 + b"\x01", SCHEMA)["count"] == -1
+
+
+def test_the_same_example_is_written():
+    assert encode({"count": 150}, SCHEMA) == b"\x08\x96\x01"
+    assert encode({"inner": {"name": "testing"}}, SCHEMA) == b"\x12\x09\x0a\x07testing"
+    assert encode({"count": -1}, SCHEMA) == b"\x08" + b"\xff" * 9 + b"\x01"
+    assert encode({"count": None, "ids": [], "many": [], "blob": None}, SCHEMA) == b""
+    assert encode({"ids": [1, 300]}, SCHEMA) == b"\x32\x03\x01\xac\x02"  # packed
+
+
+def test_what_is_absent_and_what_is_zero_differ_where_asked():
+    schema = {1: Field("count", "int", optional=True), 2: Field("name", "text", optional=True)}
+    assert decode(b"", schema) == {"count": None, "name": None}
+    assert decode(encode({"count": 0, "name": ""}, schema), schema) == {"count": 0, "name": ""}
+
+
+@given(ANY_INT, FLOATS, st.lists(ANY_INT, max_size=5), st.binary(max_size=40), st.text(max_size=9))
+def test_what_is_written_comes_back(number, floats, ids, blob, text):
+    inner = {"name": text, "values": np.array(floats)}
+    message = {"count": number, "inner": inner, "many": [inner, inner], "ids": ids, "blob": blob}
+    data = encode({**message, "matrix": floats, "score": 0.5}, SCHEMA)
+    read = decode(data, SCHEMA)
+    assert (read["count"], read["ids"], read["score"]) == (number, ids, 0.5)
+    assert data[slice(*read["blob"])] == blob
+    assert read["matrix"].tolist() == floats
+    for each in (read["inner"], *read["many"]):
+        assert each["name"] == text
+        assert each["values"].tolist() == floats
 
 
 def test_an_empty_message_has_the_defaults():

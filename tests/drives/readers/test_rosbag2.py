@@ -292,6 +292,19 @@ def test_memory_does_not_grow_with_the_bag(tmp_path):
     assert grown < 12_000  # KiB
 
 
+@pytest.mark.slow
+def test_memory_stays_the_same_for_a_bag_of_a_gigabyte(tmp_path):
+    drive = synthetic_drive(5, duration=60.0)
+    small = make.write_streamed(tmp_path / "small", drive, 0.06, image=100_000)
+    large = make.write_streamed(tmp_path / "large", drive, 1.0)
+    assert sum(file.stat().st_size for file in large.iterdir()) > 1_000_000_000
+    run = [sys.executable, "-c", _MEASURE, str(small), str(large)]
+    done = subprocess.run(run, capture_output=True, text=True, check=True)
+    grown, images = map(int, done.stdout.split())
+    assert images == 2 * 601
+    assert grown < 16_000  # KiB: some chunks of one image each
+
+
 @pytest.mark.parametrize("name", [MCAP, "bag.db3", "metadata.yaml"])
 def test_damage_is_refused(tmp_path, name):
     folder = damageable(tmp_path, name)

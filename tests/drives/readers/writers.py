@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from drives.drive import Drive
-from drives.frames import EARTH_FLATTENING, EARTH_RADIUS
+from drives.frames import EARTH_FLATTENING, EARTH_RADIUS, enu_from_ecef
 
 START_NS = 315966253660357000  # any clock
 START_US = 1533151603512404
@@ -152,3 +152,85 @@ def write_kitti_raw(
         lines.append(moment.strftime("%Y-%m-%d %H:%M:%S.%f") + "000")
     (folder / "oxts" / "timestamps.txt").write_text("\n".join(lines) + "\n")
     return folder
+
+
+def write_kitti(path: Path, drive: Drive) -> Path:
+    """Camera poses 1.03 m ahead of the rear axle, and times.txt beside them."""
+    cos, sin = np.cos(drive.headings), np.sin(drive.headings)
+    zero, one = np.zeros_like(cos), np.ones_like(cos)
+    x, y = (drive.positions[:, :2] + 1.03 * np.stack([cos, sin], axis=1)).T
+    path.parent.mkdir(parents=True, exist_ok=True)
+    # the world's axes are the first camera's: x right, y down, z forward
+    np.savetxt(path, np.stack([cos, zero, -sin, -y, zero, one, zero, zero, sin, zero, cos, x], 1))
+    np.savetxt(path.parent / "times.txt", drive.times)
+    return path
+
+
+def write_boreas(folder: Path, drive: Drive) -> Path:
+    """Lidar poses 0.59 m ahead of the rear axle, the lidar's x axis forward, and a parked car."""
+    for each in ("applanix", "calib", "labels_detection"):
+        (folder / each).mkdir(parents=True, exist_ok=True)
+    turn = np.eye(4)
+    turn[:2, :2] = [[0.0, -1.0], [1.0, 0.0]]
+    np.savetxt(folder / "calib" / "T_applanix_lidar.txt", turn)
+    cos, sin = np.cos(drive.headings), np.sin(drive.headings)
+    x, y = (drive.positions[:, :2] + 0.59 * np.stack([cos, sin], axis=1)).T
+    zero = np.zeros_like(cos)
+    stamps = START_US + np.round(drive.times * 1e6)
+    columns = [stamps, 6e5 + x, 4e6 + y, 90.0 + zero, drive.speeds * cos, drive.speeds * sin, zero]
+    columns += [zero, zero, -drive.headings, zero, zero, zero]
+    rows = np.stack(columns, axis=1)
+    header = "GPSTime,easting,northing,altitude,ve,vn,vu,roll,pitch,heading,wz,wy,wx"
+    path = folder / "applanix" / "lidar_poses.csv"
+    np.savetxt(path, rows, fmt=["%d"] + ["%.9f"] * 12, delimiter=",", header=header, comments="")
+    for row in range(0, len(x), 10):
+        away = STILL[:2] - [x[row], y[row]]
+        ahead, left = away @ [cos[row], sin[row]], away @ [-sin[row], cos[row]]
+        label = f"abc Car 4.5 1.9 1.6 {ahead:.4f} {left:.4f} -0.5 0.0 30\n"
+        (folder / "labels_detection" / f"{int(stamps[row])}.txt").write_text(label)
+    return folder
+
+
+def write_comma2k19(folder: Path, drive: Drive, latitude: float = 0.7) -> Path:
+    """Poses of a device 1.7 m ahead of the rear axle, in ECEF at longitude -1.2 rad."""
+    longitude = -1.2
+    pose, log = folder / "global_pose", folder / "processed_log" / "CAN" / "speed"
+    pose.mkdir(parents=True, exist_ok=True)
+    log.mkdir(parents=True, exist_ok=True)
+    enu = enu_from_ecef(latitude, longitude)
+    eccentricity = EARTH_FLATTENING * (2 - EARTH_FLATTENING)
+    normal = EARTH_RADIUS / np.sqrt(1 - eccentricity * np.sin(latitude) ** 2)
+    start = normal * enu[2] * [1.0, 1.0, 1 - eccentricity]
+    cos, sin, zero = np.cos(drive.headings), np.sin(drive.headings), np.zeros(len(drive.times))
+    moved = drive.positions[:, :2] - drive.positions[0, :2] + 1.7 * np.stack([cos, sin], axis=1)
+    velocity = np.stack([drive.speeds * cos, drive.speeds * sin, zero], axis=1)
+    # ECEF from ENU, then the heading, then x forward, y right, z down
+    turns = _about("z", zero + longitude + np.pi / 2)
+    for axis, angle in (("x", np.pi / 2 - latitude), ("z", drive.headings), ("x", np.pi)):
+        turns = _composed(turns, _about(axis, zero + angle))
+    arrays = {
+        pose / "frame_times": 500.0 + drive.times,
+        pose / "frame_positions": start + np.column_stack([moved, zero]) @ enu,
+        pose / "frame_velocities": velocity @ enu,
+        pose / "frame_orientations": turns,
+        log / "t": 500.0 + drive.times,
+        log / "value": drive.speeds[:, None],
+    }
+    for path, values in arrays.items():
+        with path.open("wb") as file:
+            np.save(file, values)
+    return folder
+
+
+def _about(axis: str, angles: np.ndarray) -> np.ndarray:
+    """[n, 4] quaternions (w, x, y, z)."""
+    out = np.zeros((len(angles), 4))
+    out[:, 0], out[:, "wxyz".index(axis)] = np.cos(angles / 2), np.sin(angles / 2)
+    return out
+
+
+def _composed(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """[n, 4] quaternions of first b, then a."""
+    w, v, s, u = a[:, :1], a[:, 1:], b[:, :1], b[:, 1:]
+    real = w * s - (v * u).sum(axis=1, keepdims=True)
+    return np.concatenate([real, w * u + s * v + np.cross(v, u)], axis=1)

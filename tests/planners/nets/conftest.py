@@ -9,7 +9,7 @@ pytest.importorskip("torch")
 import torch
 from transformers import Qwen3ForCausalLM
 
-from planners.nets.dflash import DFlash, DFlashConfig, new_drafter
+from planners.nets.dflash import DFlash, DFlashConfig
 from planners.nets.qwen3 import new_target
 
 SIZES = {
@@ -54,7 +54,8 @@ def drafter() -> DFlash:
         rope_theta=500.0,
         scaffold_in_block=True,
     )
-    drafter = new_drafter(1, config)
+    drafter = DFlash(config)
+    torch.manual_seed(1)
     with torch.no_grad():  # norms that are not all ones, and weights that matter
         for parameter in drafter.parameters():
             parameter.copy_(torch.randn_like(parameter) * 0.3 + (parameter.dim() == 1))

@@ -15,7 +15,8 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 from transformers import Qwen3ForCausalLM
 
-from planners.nets.dflash import DFlash, DFlashConfig, load_drafter, save_drafter
+from planners.nets.dflash import DFlash, DFlashConfig
+from planners.nets.drafters import load_drafter, save_drafter
 from planners.nets.qwen3 import forward
 from planners.training.blocks import Blocks, make_blocks
 from runtime.errors import SlipstreamError

@@ -11,13 +11,7 @@ pytest.importorskip("torch")
 import torch
 from torch import nn
 
-from planners.training.objectives import (
-    block_weights,
-    distance_loss,
-    drafter_loss,
-    token_loss,
-    weighted_mean,
-)
+from planners.training.objectives import distance_loss, token_loss, weighted_mean
 from planners.training.schedule import Average, Schedule, adamw
 
 
@@ -39,29 +33,6 @@ def test_token_loss_counts_only_weighted_positions() -> None:
 def test_distance_loss_is_the_mean_distance() -> None:
     points = torch.tensor([[3.0, 4.0], [0.0, 0.0]])
     assert distance_loss(points, torch.zeros(2, 2)).item() == pytest.approx(2.5, abs=1e-3)
-
-
-def test_block_weights_fall_by_e_over_gamma_rows() -> None:
-    weights = block_weights(torch.tensor([0, 1, 2, 8]), 7.0)
-    assert weights.tolist() == pytest.approx([0.0, 1.0, math.exp(-1 / 7), math.exp(-1)])
-
-
-def test_drafter_loss_parts() -> None:
-    draft, target = torch.tensor([0.7, 0.2, 0.1]), torch.tensor([0.5, 0.5, 0.0])
-    target_logits = torch.log(target).clamp_min(-1e4)
-    args = (draft.log()[None], torch.tensor([1]), target_logits[None], torch.ones(1))
-    ce = -math.log(0.2)
-    kl = 0.5 * math.log(0.5 / 0.7) + 0.5 * math.log(0.5 / 0.2)
-    assert drafter_loss(*args, "ce").item() == pytest.approx(ce, rel=1e-5)
-    assert drafter_loss(*args, "kl").item() == pytest.approx(kl, rel=1e-5)
-    assert drafter_loss(*args, "ce+kl").item() == pytest.approx((ce + kl) / 2, rel=1e-5)
-
-
-def test_the_kl_is_zero_only_for_the_target_itself() -> None:
-    logits = torch.randn(5, 7)
-    tokens, weights = torch.zeros(5, dtype=torch.long), torch.ones(5)
-    assert drafter_loss(logits, tokens, logits, weights, "kl").item() == pytest.approx(0, abs=1e-6)
-    assert drafter_loss(logits.flip(-1), tokens, logits, weights, "kl").item() > 0.1
 
 
 def test_schedule_rises_then_follows_half_a_cosine() -> None:

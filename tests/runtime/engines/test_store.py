@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import resource
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -14,6 +15,7 @@ import pytest
 
 from runtime.bundle import GraphFile
 from runtime.engines.profiles import Profile, text_of
+from runtime.engines.prune import prune
 from runtime.engines.store import (
     EngineKey,
     EngineStore,
@@ -23,7 +25,7 @@ from runtime.engines.store import (
     default_folder,
     graph_digest,
 )
-from runtime.errors import EngineError
+from runtime.errors import EngineError, SlipstreamError
 
 ENGINE = bytes(range(256)) * 16
 PROFILES = [Profile(name="decode", dims={"N": (1, 8, 8), "S": (1, 16, 65)})]
@@ -140,7 +142,7 @@ def test_an_engine_that_does_not_fit_is_refused_with_what_differs(
         flavour = changes.get("flavour", "tensorrt_rtx").replace("_", "-")
         assert error.value.fix == (
             f"slipstream compile my/bundle --target {sm} --precision {precision} "
-            f"--flavour {flavour} --graph target"
+            f"--flavour {flavour} --graph target --engines {store.folder}"
         )
 
 
@@ -202,6 +204,10 @@ def cut_sidecar(path: Path) -> None:
     file.write_text(file.read_text()[:100])
 
 
+def garble_sidecar(path: Path) -> None:
+    beside(path, ".json").write_bytes(b"\xff\xfe{")
+
+
 def unknown_field(path: Path) -> None:
     file = beside(path, ".json")
     file.write_text(json.dumps(json.loads(file.read_text()) | {"more": 1}))
@@ -223,6 +229,7 @@ DAMAGES: list[tuple[Callable[[Path], None], str]] = [
     (flip, "was altered"),
     (drop_sidecar, "has no sidecar"),
     (cut_sidecar, "has a sidecar that can't be read"),
+    (garble_sidecar, "has a sidecar that can't be read"),
     (unknown_field, "has a sidecar that can't be read"),
     (foreign_sidecar, "has another engine's sidecar"),
     (drop_engine, "is missing"),
@@ -242,6 +249,74 @@ def test_a_damaged_engine_is_refused(
     assert "--target sm86 --precision fp16" in error.value.fix
 
 
+def test_a_lone_engine_is_built_again_by_what_is_known_of_it(
+    store: EngineStore, path: Path, tmp_path: Path
+) -> None:
+    """Nobody says which engine is wanted: the sidecar does, and without one the file's name."""
+    bundle = tmp_path / "my bundle"
+    bundle.mkdir()
+    alone = EngineStore(store.folder)
+    known = sidecar_of(KEY, bundle_folder=str(bundle), options=["--tf32"])
+    alone.put(KEY, ENGINE, known)
+    rest = "--target sm86 --precision fp16 --flavour tensorrt-rtx --graph target"
+    truncate(path)
+    with pytest.raises(EngineError) as told:
+        alone.check(path)
+    assert told.value.fix == (
+        f"slipstream compile '{bundle}' {rest} --tf32 --engines {store.folder}"
+    )
+    drop_sidecar(path)
+    with pytest.raises(EngineError) as told:
+        alone.check(path)
+    assert told.value.fix == f"slipstream compile BUNDLE {rest} --engines {store.folder}"
+    odd = path.with_name("odd.engine")
+    path.rename(odd)
+    with pytest.raises(EngineError) as told:
+        alone.check(odd)
+    assert told.value.fix.startswith("slipstream compile BUNDLE --target TARGET")
+
+
+def test_the_users_own_folder_needs_no_option(monkeypatch: pytest.MonkeyPatch, path: Path) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(path.parent))
+    with pytest.raises(EngineError) as told:
+        find(EngineStore(bundle="b"))
+    assert told.value.fix == (
+        "slipstream compile b --target sm86 --precision fp16 --flavour tensorrt-rtx --graph target"
+    )
+
+
+def test_a_disk_that_is_full_leaves_nothing(store: EngineStore) -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, hard))
+    try:
+        with pytest.raises(SlipstreamError, match="can't write") as told:
+            store.put(KEY, ENGINE, sidecar_of(KEY))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert "--engines" in told.value.fix
+    assert list(store.folder.iterdir()) == []
+
+
+def test_kernels_and_dead_locks_go_with_their_engine(store: EngineStore, path: Path) -> None:
+    beside(path, ".kernels").write_bytes(b"kernels")
+    orphan = store.folder / "gone.kernels"
+    orphan.write_bytes(b"kernels")
+    dead = store.folder / ".dead.lock"
+    dead.write_bytes(b"")
+    with store.building(KEY, lambda: None):
+        assert [item.path for item in prune(store)] == [orphan]
+        assert len([each for each in store.folder.iterdir() if each.name.endswith(".lock")]) == 1
+    assert not dead.exists()
+    prune(store, lambda sidecar: "all")
+    assert list(store.folder.iterdir()) == []
+
+
+def test_kernels_of_an_older_build_go_with_it(store: EngineStore, path: Path) -> None:
+    beside(path, ".kernels").write_bytes(b"kernels")
+    store.put(KEY, ENGINE, sidecar_of(KEY))
+    assert not beside(path, ".kernels").exists()
+
+
 @pytest.mark.parametrize(
     "damage", [truncate, empty, lengthen, drop_sidecar, cut_sidecar, foreign_sidecar, drop_engine]
 )
@@ -251,9 +326,9 @@ def test_prune_takes_out_what_is_damaged_and_nothing_else(
     sound = replace(KEY, graph="draft")
     kept = store.put(sound, ENGINE, sidecar_of(sound))
     damage(path)
-    told = store.prune(dry_run=True)
+    told = prune(store, dry_run=True)
     assert beside(kept, ".json").is_file()
-    assert told == store.prune()
+    assert told == prune(store)
     assert told
     assert sorted(file.name for file in store.folder.iterdir()) == sorted(
         [kept.name, beside(kept, ".json").name]
@@ -269,7 +344,7 @@ def test_prune_takes_out_broken_writes_and_what_is_not_wanted(
     left.write_bytes(b"half")
     at_work.write_bytes(b"half")
     os.utime(left, (0, 0))
-    removed = store.prune(lambda sidecar: "old" if sidecar.version == KEY.version else None)
+    removed = prune(store, lambda sidecar: "old" if sidecar.version == KEY.version else None)
     assert {item.reason for item in removed} == {"old", "a write that was broken off"}
     assert list(store.folder.iterdir()) == [at_work]
     assert not path.exists()

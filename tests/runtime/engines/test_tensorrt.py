@@ -11,7 +11,9 @@ import pytest
 
 import slipstream
 from runtime.bundle import Bundle
+from runtime.engines import tensorrt_plan
 from runtime.engines.cuda import CudaDevice
+from runtime.engines.messages import logger_of
 from runtime.engines.profiles import default_profiles, text_of
 from runtime.engines.store import EngineKey, EngineStore, Sidecar, TensorInfo, graph_digest
 from runtime.engines.tensorrt import TensorRTEngine, _layout, open_tensorrt
@@ -74,7 +76,10 @@ def test_a_file_that_is_no_engine_is_refused_with_tensorrts_reason(bundle, tmp_p
     with pytest.raises(EngineError, match="is refused by tensorrt_rtx") as caught:
         TensorRTEngine(path, sidecar, NO_DEVICE)
     assert "erialization" in caught.value.found
-    assert "slipstream compile tiny --target sm86 --precision bf16" in caught.value.fix
+    assert caught.value.fix == (
+        "slipstream compile BUNDLE --target sm86 --precision bf16 --flavour tensorrt-rtx "
+        f"--graph embed --engines {tmp_path} --force"
+    )
 
 
 @pytest.mark.parametrize(
@@ -106,6 +111,29 @@ def test_the_sidecar_tells_shapes_and_dtypes(bundle, tmp_path) -> None:
         layout.sizes({"tokens": (5,)})
 
 
+def test_what_interrupts_the_opening_comes_out_of_it(bundle, tmp_path, monkeypatch) -> None:
+    """Ctrl-C may be handled inside of TensorRT's own call to the logger."""
+    path, sidecar = stored(bundle, EngineStore(tmp_path))
+
+    def interrupt(severity: str, message: str) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(tensorrt_plan, "_note", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        TensorRTEngine(path, sidecar, NO_DEVICE)
+
+
+def test_a_build_before_does_not_take_the_reasons_away(bundle, tmp_path) -> None:
+    """A process has one logger for each TensorRT, whoever made it."""
+    heard: list[str] = []
+    logger_of(trt, lambda severity, message: heard.append(message))
+    path, sidecar = stored(bundle, EngineStore(tmp_path))
+    with pytest.raises(EngineError) as caught:
+        TensorRTEngine(path, sidecar, NO_DEVICE)
+    assert "erialization" in caught.value.found
+    assert not heard
+
+
 def test_every_call_of_tensorrt_exists() -> None:
     """A name that TensorRT does not have would only show on a GPU."""
     known = {
@@ -125,7 +153,13 @@ def test_every_call_of_tensorrt_exists() -> None:
             "set_tensor_address",
             "execute_async_v3",
         ),
-        trt.IRuntimeConfig: ("set_execution_context_allocation_strategy", "cuda_graph_strategy"),
+        trt.IRuntimeConfig: (
+            "set_execution_context_allocation_strategy",
+            "cuda_graph_strategy",
+            "create_runtime_cache",
+            "set_runtime_cache",
+        ),
+        trt.IRuntimeCache: ("serialize", "deserialize"),
         trt.ExecutionContextAllocationStrategy: ("USER_MANAGED",),
         trt.CudaGraphStrategy: ("WHOLE_GRAPH_CAPTURE",),
         trt.TensorIOMode: ("INPUT",),

@@ -1,0 +1,240 @@
+"""Train the drafters of a comparison: one target, one set of its outputs, one set of features."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import load_file, save
+from torch import Tensor
+from transformers import Qwen3ForCausalLM
+
+from planners.nets.block_drafter import BlockDrafterConfig as Sizes
+from planners.nets.drafters import new_drafter, save_drafter
+from planners.nets.eagle3 import frequent_tokens, new_eagle3, save_eagle3
+from planners.nets.qwen3 import load_target, round_to_bf16
+from planners.training.drafter import train_drafter
+from planners.training.eagle import train_eagle
+from planners.training.examples import Examples
+from planners.training.features import Stored
+from planners.training.responses import draw_responses
+from planners.training.self_drafting import train_self_drafting
+from planners.training.watch import Watch
+from runtime.files import write_atomic
+from slipstream.training.config import (
+    BlockDrafterConfig,
+    DrafterConfig,
+    EagleConfig,
+    SelfDraftConfig,
+)
+from slipstream.training.self_drafting import save_self_drafting
+from slipstream.training.sizes import block_sizes, eagle_sizes
+from slipstream.training.target import load_examples
+from slipstream.training.windows import training_windows
+
+TRAINED = "trained.json"
+_NEVER = 1 << 30  # steps between evaluations: the loop measures the finished drafter
+
+
+@dataclass(frozen=True)
+class Trained:
+    """A drafter's checkpoint, and what it took."""
+
+    folder: Path
+    seconds: float
+    parameters: int
+
+
+class School:
+    """What all drafters of a comparison learn from.
+
+    Args:
+        config: of any of them: they share target, data, responses and special tokens.
+        folder: keeps the responses and the features between runs.
+    """
+
+    def __init__(self, config: DrafterConfig, folder: Path) -> None:
+        self.config, self.folder = config, folder
+        self._features: dict[tuple[int, ...], Stored] = {}
+
+    @cached_property
+    def target(self) -> Qwen3ForCausalLM:
+        return load_target(self.config.target)
+
+    @cached_property
+    def examples(self) -> Examples:
+        return load_examples(self.config.target, self.target.config.vocab_size, self.config.special)
+
+    @cached_property
+    def responses(self) -> tuple[Tensor, Tensor]:
+        """Prompts [M, Lp] and the target's outputs [M, L]; drawn once."""
+        key = self.config.model_dump(mode="json", include={"target", "data", "responses"})
+        path, record = self.folder / "responses.safetensors", self.folder / "responses.json"
+        if _json(record) == key and (found := _responses(path)) is not None:
+            return found
+        windows = training_windows(self.config.data)
+        said = draw_responses(self.target, windows, self.examples, self.config.responses)
+        tensors = {"prompts": said[0], "outputs": said[1]}
+        write_atomic(path, save({n: x.int().contiguous() for n, x in tensors.items()}))
+        write_atomic(record, json.dumps(key))
+        return said[0].long(), said[1].long()
+
+    def prepare(self, configs: Iterable[DrafterConfig]) -> None:
+        """Draw the responses and store the features that trainings will ask for."""
+        for config in configs:
+            if isinstance(config, BlockDrafterConfig):
+                self.features(self._sizes(config).target_layer_ids)
+
+    def features(self, taps: tuple[int, ...]) -> Stored:
+        """The target's taps and hidden states of all responses."""
+        if taps not in self._features:
+            name = "features-" + "-".join(map(str, taps))
+            sequences = torch.cat(self.responses, 1)
+            self._features[taps] = Stored(self.folder / name, self.target, sequences, taps)
+        return self._features[taps]
+
+    def train(
+        self, config: DrafterConfig, share: float, folder: Path, watch: Watch | None = None
+    ) -> Trained:
+        """Train a drafter, or read what an earlier run with the same config left.
+
+        Args:
+            share: of the responses to learn from.
+            folder: of the checkpoint; a run that was interrupted goes on there.
+        """
+        key = {**config.model_dump(mode="json", exclude={"out"}), "share": share}
+        if (found := _finished(folder, key)) is not None:
+            return found
+        prompts, outputs = self.responses
+        count = max(1, round(share * len(prompts)))
+        said = prompts[:count], outputs[:count]
+        began = time.perf_counter()
+        if isinstance(config, BlockDrafterConfig):
+            parameters = self._block_drafter(config, said, folder, watch)
+        elif isinstance(config, SelfDraftConfig):
+            parameters = self._itself(config, said, folder, watch)
+        else:
+            parameters = self._eagle(config, said, folder, watch)
+        result = {"seconds": time.perf_counter() - began, "parameters": parameters}
+        write_atomic(folder / TRAINED, json.dumps({"config": key, **result}))
+        return Trained(folder, **result)  # type: ignore[arg-type]
+
+    def _block_drafter(
+        self,
+        config: BlockDrafterConfig,
+        said: tuple[Tensor, Tensor],
+        folder: Path,
+        watch: Watch | None,
+    ) -> int:
+        sizes = self._sizes(config)
+        drafter = new_drafter(config.training.seed, sizes)
+        features = self.features(sizes.target_layer_ids)
+        train_drafter(
+            drafter,
+            self.target,
+            *said,
+            self.examples.scaffold,
+            config.training,
+            folder / "training",
+            features=features,
+            every=_NEVER,
+            save_every=config.save_every,
+            watch=watch,
+        )
+        round_to_bf16(drafter)
+        save_drafter(drafter, folder)
+        return sum(parameter.numel() for parameter in drafter.parameters())
+
+    def _eagle(
+        self,
+        config: EagleConfig,
+        said: tuple[Tensor, Tensor],
+        folder: Path,
+        watch: Watch | None,
+    ) -> int:
+        sizes = eagle_sizes(config, self.target.config)
+        kept = frequent_tokens(said[1], sizes.vocab_size, sizes.draft_vocab_size)
+        drafter = new_eagle3(config.training.seed, sizes, self.target, kept)
+        train_eagle(
+            drafter,
+            self.target,
+            *said,
+            self.examples.scaffold,
+            config.training,
+            folder / "training",
+            every=_NEVER,
+            save_every=config.save_every,
+            watch=watch,
+        )
+        round_to_bf16(drafter)
+        save_eagle3(drafter, folder)
+        return sum(parameter.numel() for parameter in drafter.parameters())
+
+    def _itself(
+        self,
+        config: SelfDraftConfig,
+        said: tuple[Tensor, Tensor],
+        folder: Path,
+        watch: Watch | None,
+    ) -> int:
+        """A target that drafts for itself has no parameters more."""
+        target, mask, block = (
+            load_target(config.target),
+            self.examples.tokenizer.mask,
+            config.drafter.block,
+        )
+        train_self_drafting(
+            target,
+            self.target,
+            *said,
+            self.examples.scaffold,
+            block,
+            mask,
+            config.training,
+            folder / "training",
+            every=_NEVER,
+            save_every=config.save_every,
+            watch=watch,
+        )
+        save_self_drafting(target, config.target, block, mask, folder)
+        return 0
+
+    def _sizes(self, config: BlockDrafterConfig) -> Sizes:
+        return block_sizes(config, self.target.config, self.examples.tokenizer.mask)
+
+
+def _finished(folder: Path, key: dict[str, Any]) -> Trained | None:
+    found = _json(folder / TRAINED)
+    if not isinstance(found, dict) or found.get("config") != key:
+        return None
+    seconds, parameters = found.get("seconds"), found.get("parameters")
+    if not isinstance(seconds, float) or not isinstance(parameters, int):
+        return None
+    try:
+        with safe_open(folder / "model.safetensors", "pt"):
+            return Trained(folder, seconds, parameters)
+    except (OSError, SafetensorError):
+        return None
+
+
+def _json(path: Path) -> object:
+    """What a file holds; None where it is missing or damaged, and what it held is made again."""
+    try:
+        return json.loads(path.read_text("utf-8"))
+    except (OSError, ValueError, RecursionError):
+        return None
+
+
+def _responses(path: Path) -> tuple[Tensor, Tensor] | None:
+    try:
+        found = load_file(path)
+        return found["prompts"].long(), found["outputs"].long()
+    except (OSError, KeyError, SafetensorError):
+        return None

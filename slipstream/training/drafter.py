@@ -1,0 +1,197 @@
+"""Train a drafter from its config: the target speaks, the drafter learns what it said."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+from rich.console import Console
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save
+from torch import Tensor
+from transformers import Qwen3ForCausalLM
+
+from planners.nets.block_drafter import BlockDrafter
+from planners.nets.drafters import new_drafter, save_drafter
+from planners.nets.eagle3 import Eagle3Config, frequent_tokens, new_eagle3, save_eagle3
+from planners.nets.qwen3 import load_target, round_to_bf16
+from planners.training import eagle
+from planners.training.data import Recorded
+from planners.training.drafter import train_drafter
+from planners.training.examples import Examples
+from planners.training.features import Features, Online, Stored
+from planners.training.responses import draw_responses
+from runtime.errors import SlipstreamError
+from runtime.files import write_atomic
+from slipstream.commands.session import progress_bar
+from slipstream.training.config import (
+    BlockDrafterConfig,
+    DrafterConfig,
+    EagleConfig,
+    SelfDraftConfig,
+)
+from slipstream.training.device import prepared
+from slipstream.training.folder import RunFolder
+from slipstream.training.held_out import HeldOut
+from slipstream.training.request import Request
+from slipstream.training.screen import Show
+from slipstream.training.self_drafting import SelfHeldOut, learn_to_draft
+from slipstream.training.sizes import block_sizes, eagle_sizes
+from slipstream.training.target import load_examples
+from slipstream.training.windows import training_windows, validation_windows
+
+RESPONSES = "responses.safetensors"
+
+
+def run_drafter(config: DrafterConfig, request: Request, console: Console) -> bool:
+    """Train; the checkpoint is written when the last step is done. Returns whether it is.
+
+    Raises:
+        SlipstreamError: a drive, a checkpoint, the device or the output folder can't be used.
+    """
+    place = prepared(request.device, request.threads)
+    target = load_target(config.target)
+    examples = load_examples(config.target, target.config.vocab_size, config.special)
+    learn = _learner(config, target, examples)
+    training = training_windows(config.data)
+    look = validation_windows(config.data, config.evaluation.windows)
+    run = RunFolder(config.out, config)
+    run.open(request.resume, request.command)
+    target.to(place)
+    said = _responses(config, target, training, examples, run.path / RESPONSES, console)
+    with console.status("the target speaks on held-out windows"):
+        kind = SelfHeldOut if isinstance(config, SelfDraftConfig) else HeldOut
+        held_out = kind(config.evaluation, target, look, examples)
+    with Show("drafter", held_out.names, run.path, console) as show:
+        go = {
+            "folder": run.path,
+            "every": config.evaluation.every,
+            "save_every": config.save_every,
+            "until": request.until,
+            "watch": show,
+        }
+        save = learn(said, held_out, go)
+    if not request.ends(config.training.schedule.steps):
+        return False
+    save(config.out)
+    return True
+
+
+def _responses(
+    config: DrafterConfig,
+    target: Qwen3ForCausalLM,
+    training: Recorded,
+    examples: Examples,
+    path: Path,
+    console: Console,
+) -> tuple[Tensor, Tensor]:
+    """Prompts [M, Lp] and the target's outputs [M, L]; drawn once, then read."""
+    if not path.is_file():
+        count = config.responses.count
+        console.print(f"the target speaks: {count} outputs to learn from", highlight=False)
+        with progress_bar(console, "outputs", count) as done:
+            prompts, outputs = draw_responses(
+                target, training, examples, config.responses, progress=done
+            )
+        tensors = {"prompts": prompts, "outputs": outputs}
+        raw = save({name: x.int().cpu().contiguous() for name, x in tensors.items()})
+        write_atomic(path, raw)
+    try:
+        said = load_file(path)
+        prompts, outputs = (said[name].long() for name in ("prompts", "outputs"))
+        _check_responses(prompts, outputs, target.config.vocab_size, len(examples.scaffold))
+    except (OSError, KeyError, ValueError, SafetensorError) as error:
+        raise SlipstreamError(
+            f"{path} can't be read",
+            expected="the target's outputs, as this run wrote them",
+            found=str(error),
+            fix=f"remove {path}; the target then speaks again",
+        ) from error
+    return prompts.to(target.device), outputs.to(target.device)
+
+
+def _check_responses(prompts: Tensor, outputs: Tensor, vocab: int, length: int) -> None:
+    if prompts.dim() != 2 or outputs.shape != (len(prompts), length):
+        raise ValueError(f"prompts {list(prompts.shape)} and outputs {list(outputs.shape)}")
+    for tokens in (prompts, outputs):
+        if tokens.numel() and not 0 <= int(tokens.min()) <= int(tokens.max()) < vocab:
+            raise ValueError(f"tokens outside of 0..{vocab - 1}")
+
+
+Save = Callable[[Path], None]
+Learn = Callable[[tuple[Tensor, Tensor], HeldOut, dict[str, Any]], Save]
+
+
+def _learner(config: DrafterConfig, target: Qwen3ForCausalLM, examples: Examples) -> Learn:
+    """The training of the drafter that the config asks for, its sizes checked already."""
+    if isinstance(config, BlockDrafterConfig):
+        sizes = block_sizes(config, target.config, examples.tokenizer.mask)
+        drafter = new_drafter(config.training.seed, sizes)
+        return partial(_block_drafter, config, drafter, target, examples)
+    if isinstance(config, SelfDraftConfig):
+        return partial(learn_to_draft, config, target, examples)
+    return partial(_eagle, config, eagle_sizes(config, target.config), target, examples)
+
+
+def _block_drafter(
+    config: BlockDrafterConfig,
+    drafter: BlockDrafter,
+    target: Qwen3ForCausalLM,
+    examples: Examples,
+    said: tuple[Tensor, Tensor],
+    held_out: HeldOut,
+    go: dict[str, Any],
+) -> Save:
+    drafter.to(target.device)
+    taps = drafter.config.target_layer_ids
+    features: Features = Online(target, taps)
+    if config.features == "stored":
+        features = Stored(go["folder"] / "features", target, torch.cat(said, 1), taps)
+    train_drafter(
+        drafter,
+        target,
+        *said,
+        examples.scaffold,
+        config.training,
+        features=features,
+        evaluate=lambda: held_out.of(drafter),
+        **go,
+    )
+
+    def save(folder: Path) -> None:
+        round_to_bf16(drafter)
+        save_drafter(drafter.cpu(), folder)
+
+    return save
+
+
+def _eagle(
+    config: EagleConfig,
+    sizes: Eagle3Config,
+    target: Qwen3ForCausalLM,
+    examples: Examples,
+    said: tuple[Tensor, Tensor],
+    held_out: HeldOut,
+    go: dict[str, Any],
+) -> Save:
+    kept = frequent_tokens(said[1], sizes.vocab_size, sizes.draft_vocab_size)
+    drafter = new_eagle3(config.training.seed, sizes, target, kept)
+
+    def evaluate() -> dict[str, float]:
+        if 0.0 not in config.evaluation.temperatures:
+            return {}
+        words = held_out.prompts, held_out.outputs(0.0), examples.scaffold
+        return {"tau": eagle.acceptance_length(drafter, target, *words)}
+
+    eagle.train_eagle(
+        drafter, target, *said, examples.scaffold, config.training, evaluate=evaluate, **go
+    )
+
+    def save(folder: Path) -> None:
+        round_to_bf16(drafter)
+        save_eagle3(drafter, folder)
+
+    return save

@@ -1,0 +1,126 @@
+"""A target that drafts for itself on its way into a bundle."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import export.parity_self
+from export.bundle import export_bundle
+from export.checkpoint import CheckpointError
+from export.parity import TOLERANCE
+from runtime.bundle import Bundle
+from runtime.decode import Decoder
+from runtime.engines.onnx import OnnxEngine
+from runtime.errors import SlipstreamError
+from runtime.graphs import Graphs
+from runtime.scaffold import VALUE, Scaffold, Span
+from runtime.settings import DRAFTING, DecodeSettings
+from slipstream.estimate.bundle_shape import shape_of
+from tests.export.conftest import LIMITS
+
+CHECKS = ("self draft over trunk", "self draft over trunk and branch")
+SAID = {"block_size": 8, "mask_token_id": 257, "scaffold_in_block": True}
+Alter = Callable[..., Path]
+
+
+def test_a_bundle_that_drafts_for_itself(altered: Alter, tmp_path: Path) -> None:
+    out = tmp_path / "bundle"
+    manifest = export_bundle(altered(self_draft=SAID), None, out, limits=LIMITS)
+    assert Bundle.open(out).manifest == manifest
+    assert set(manifest.graphs) == {"embed", "target", "head"}
+    assert manifest.draft is not None
+    assert (manifest.draft.method, manifest.draft.block, manifest.draft.mask_token) == (
+        "self",
+        8,
+        257,
+    )
+    assert manifest.networks == [manifest.target]
+    assert all(0 < manifest.provenance.parity[check] <= TOLERANCE for check in CHECKS)
+
+
+@pytest.mark.parametrize("block", [2, 5, 40])
+def test_parity_of_any_width(altered: Alter, tmp_path: Path, block: int) -> None:
+    target = altered(self_draft=SAID | {"block_size": block})
+    manifest = export_bundle(target, None, tmp_path / "bundle", limits=LIMITS)
+    assert max(manifest.provenance.parity.values()) <= TOLERANCE
+
+
+def test_a_causal_pass_is_not_taken_for_a_draft(
+    altered: Alter, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The check can tell: a reference that sees no later row differs."""
+    given = export.parity_self._seen
+
+    def causal(length: int, first: int) -> Any:
+        return given(length, length)
+
+    monkeypatch.setattr(export.parity_self, "_seen", causal)
+    with pytest.raises(SlipstreamError, match="differ from torch") as caught:
+        export_bundle(altered(self_draft=SAID), None, tmp_path / "bundle", limits=LIMITS)
+    assert all(check in caught.value.found for check in CHECKS)
+    assert not (tmp_path / "bundle").exists()
+
+
+def test_another_drafter_goes_before_it(altered: Alter, drafter: Path, tmp_path: Path) -> None:
+    manifest = export_bundle(
+        altered(self_draft=SAID), drafter, tmp_path / "bundle", limits=LIMITS, check_parity=False
+    )
+    assert manifest.draft is not None
+    assert manifest.draft.method == "dflash"
+    assert "draft" in manifest.graphs
+
+
+@pytest.mark.parametrize(
+    ("said", "field"),
+    [
+        ({"block_size": 1}, "self_draft.block_size"),
+        ({"block_size": "16"}, "self_draft.block_size"),
+        ({"mask_token_id": 300}, "self_draft.mask_token_id"),
+        ({"mask_token_id": -1}, "self_draft.mask_token_id"),
+        ({"width": 3}, "self_draft.width"),
+        ("yes", "self_draft"),
+        ([], "self_draft"),
+    ],
+)
+def test_what_is_not_valid_is_named(altered: Alter, tmp_path: Path, said: Any, field: str) -> None:
+    target = altered(self_draft=SAID | said if isinstance(said, dict) else said)
+    with pytest.raises(CheckpointError, match=rf"{field} is not valid") as caught:
+        export_bundle(target, None, tmp_path / "bundle", limits=LIMITS, check_parity=False)
+    assert caught.value.fix
+    assert not (tmp_path / "bundle").exists()
+
+
+def test_it_decodes_what_the_target_says(altered: Alter, tmp_path: Path) -> None:
+    out = tmp_path / "bundle"
+    export_bundle(altered(self_draft=SAID), None, out, limits=LIMITS, check_parity=False)
+    graphs = Graphs(Bundle.open(out), lambda path: OnnxEngine(path, threads=1))
+    decoder, length = Decoder(graphs, None), 24
+    scaffold = Scaffold(
+        tokens=np.where(np.arange(length) % 5 == 2, 7, VALUE),
+        allowed_id=np.zeros(length, np.int64),
+        allowed_sets=np.arange(300)[None] < 12,
+        sections=(Span("head", 0, 10), Span("tail", 10, length)),
+    )
+    prompt = np.arange(20, 30)
+    for rollouts in (1, 3):
+        plain = decoder.decode(prompt, scaffold, DecodeSettings("ar", rollouts=rollouts), "tail")
+        for method in DRAFTING:
+            settings = DecodeSettings(method, block=8, nodes=6, paths=2, rollouts=rollouts)
+            found = decoder.decode(prompt, scaffold, settings, "tail")
+            assert np.array_equal(found.tokens, plain.tokens)
+            assert found.stats.draft_passes > 0
+
+
+def test_the_estimate_counts_it_once(altered: Alter, drafter: Path, tmp_path: Path) -> None:
+    target = altered(self_draft=SAID)
+    export_bundle(target, None, tmp_path / "own", limits=LIMITS, check_parity=False)
+    export_bundle(target, drafter, tmp_path / "two", limits=LIMITS, check_parity=False)
+    own, two = (shape_of(Bundle.open(tmp_path / name)) for name in ("own", "two"))
+    assert own.draft is own.target
+    assert (len(own.networks), len(two.networks)) == (1, 2)
+    assert own.block == 8

@@ -1,0 +1,33 @@
+"""Decoders are named with the acceptance rule in force, so that runs can be told apart."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from runtime.settings import DecodeSettings, Sampling
+from slipstream.commands.request import decoder_name
+
+HOT = Sampling(0.5)
+
+
+@pytest.mark.parametrize(
+    ("settings", "name"),
+    [
+        (DecodeSettings(), "dflash"),
+        (DecodeSettings(accept="token"), "dflash:token"),
+        (DecodeSettings(sampling=HOT, rollouts=4), "dflash:block ×4"),
+        (DecodeSettings(sampling=HOT, rollouts=4, accept="coupled"), "dflash:coupled ×4"),
+        (DecodeSettings(method="ddtree", sampling=HOT), "ddtree:coupled"),
+        (DecodeSettings(prefix_sampling=HOT), "dflash:block"),
+        (DecodeSettings(method="ar", sampling=HOT, rollouts=4), "ar ×4"),
+    ],
+)
+def test_the_rule_is_named_above_temperature_0(settings: DecodeSettings, name: str) -> None:
+    assert decoder_name(settings) == name
+
+
+def test_what_is_given_and_what_is_default_are_named_alike() -> None:
+    given = DecodeSettings(sampling=HOT, accept="block")
+    assert decoder_name(given) == decoder_name(replace(given, accept=None))

@@ -1,0 +1,78 @@
+"""A training that is killed goes on as if nothing had happened, to the bit."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import torch
+from safetensors.torch import load_file
+
+from slipstream.commands.train import run_train
+from tests.slipstream.training.conftest import drafter_fields, write
+
+ROOT = Path(__file__).resolve().parents[3]
+STEPS = 60
+
+
+def start(*args: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-m", "slipstream", "train", *args, "--threads", "1"],
+        cwd=ROOT,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+
+
+def step_on_disk(state: Path) -> int:
+    try:
+        return int(json.loads((state / "state.json").read_text("utf-8"))["step"])
+    except (OSError, ValueError):  # not there yet, or just being exchanged
+        return 0
+
+
+def lines(out: Path) -> list[dict[str, float]]:
+    log = (out / "training" / "log.jsonl").read_text("utf-8")
+    return [{k: v for k, v in json.loads(x).items() if k != "seconds"} for x in log.splitlines()]
+
+
+def test_a_killed_run_that_goes_on_equals_one_that_was_not_killed(
+    checkpoint: Path, tmp_path: Path
+) -> None:
+    fields = drafter_fields(checkpoint, tmp_path / "killed", STEPS)
+    fields["evaluation"]["every"] = 20
+    config = write(tmp_path / "killed.yaml", fields)
+    state = tmp_path / "killed" / "training" / "state"
+
+    running = start("drafter", str(config))
+    deadline = time.monotonic() + 120
+    while step_on_disk(state) < 23:
+        assert running.poll() is None, running.stdout and running.stdout.read()
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    running.send_signal(signal.SIGKILL)
+    assert running.wait() == -signal.SIGKILL
+    assert 23 <= step_on_disk(state) < STEPS
+    assert not (tmp_path / "killed" / "model.safetensors").exists()
+
+    resumed = start("drafter", str(config), "--resume")
+    said, _ = resumed.communicate(timeout=240)
+    assert resumed.returncode == 0, said
+    assert "goes on at step" in said
+
+    whole = write(tmp_path / "whole.yaml", {**fields, "out": str(tmp_path / "whole")})
+    run_train("drafter", whole, False, None, "cpu", 1)
+    ours, theirs = (tmp_path / name for name in ("killed", "whole"))
+    for file in ("model.safetensors", "training/state/state.safetensors"):
+        one, other = load_file(ours / file), load_file(theirs / file)
+        assert one.keys() == other.keys()
+        assert all(torch.equal(one[name], other[name]) for name in one), file
+    assert lines(ours) == lines(theirs)
+    assert [line["step"] for line in lines(ours)] == [20, 40, 60]
