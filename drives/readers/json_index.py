@@ -11,6 +11,7 @@ import mmap
 import re
 from array import array
 from collections.abc import Collection
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -44,13 +45,12 @@ def records_with(path: Path, key: str, wanted: Collection[str], fix: str) -> lis
         SlipstreamError: a missing file, another content than a list of objects, or objects without
             that key.
     """
-    try:
+    # where this fails, the parser says what is wrong, or reads what is written in another way
+    with suppress(OSError, ValueError):
         status = path.stat()
         index = _indexed(path, key, status.st_size, status.st_mtime_ns)
         if index is not None:
             return _found(path, key, index, wanted, fix)
-    except (OSError, ValueError):
-        pass  # the parser says what is wrong, or reads what is written in another way
     return [record for record in records(path, fix) if record.text(key) in wanted]
 
 

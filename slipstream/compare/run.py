@@ -33,7 +33,7 @@ from slipstream.commands.verify import cases_of
 from slipstream.compare.config import CompareConfig, EntryConfig, drafter_config
 from slipstream.compare.measure import METHOD, Evaluation, measure
 from slipstream.compare.results import Budget, Comparison, Entry, Measured, Proven, Study
-from slipstream.compare.train import School, Trained
+from slipstream.compare.train import School, Trained, target_key
 from slipstream.training.config import DrafterConfig, EagleConfig, SelfDraftConfig
 from slipstream.training.windows import place
 
@@ -118,6 +118,7 @@ class Comparing:
             if entry.checkpoint is not None:  # found out now, not when the others are trained
                 _parameters(entry.checkpoint)
         base = self.jobs[0].drafter
+        self.target_key = target_key(base.target)
         self.drives = [open_drive(place(d, base.data.folder)) for d in config.evaluation.drives]
         self.windows = _chosen(self.drives, config.evaluation.frames)
 
@@ -227,7 +228,7 @@ class Comparing:
     def _key(self, trained: Trained) -> str:
         frames = [(window.drive, window.observation.frame) for window in self.windows]
         asked = self.config.evaluation.model_dump(mode="json", exclude={"verify", "samples"})
-        weights = sha256(trained.folder / "model.safetensors")
+        weights = [sha256(trained.folder / "model.safetensors"), self.target_key]
         return json.dumps([weights, asked, frames])
 
     def _comparison(self, entries: Sequence[Entry]) -> Comparison:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
+import shutil
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -27,7 +29,8 @@ from planners.training.features import Stored
 from planners.training.responses import draw_responses
 from planners.training.self_drafting import train_self_drafting
 from planners.training.watch import Watch
-from runtime.files import write_atomic
+from runtime.errors import SlipstreamError
+from runtime.files import sha256, write_atomic
 from slipstream.training.config import (
     BlockDrafterConfig,
     DrafterConfig,
@@ -69,13 +72,19 @@ class School:
         return load_target(self.config.target)
 
     @cached_property
+    def target_key(self) -> str:
+        """Tells this target and its words from others that may have lain in its folder."""
+        return target_key(self.config.target)
+
+    @cached_property
     def examples(self) -> Examples:
         return load_examples(self.config.target, self.target.config.vocab_size, self.config.special)
 
     @cached_property
     def responses(self) -> tuple[Tensor, Tensor]:
         """Prompts [M, Lp] and the target's outputs [M, L]; drawn once."""
-        key = self.config.model_dump(mode="json", include={"target", "data", "responses"})
+        settings = self.config.model_dump(mode="json", include={"data", "responses"})
+        key = {**settings, "target": self.target_key}
         path, record = self.folder / "responses.safetensors", self.folder / "responses.json"
         if _json(record) == key and (found := _responses(path)) is not None:
             return found
@@ -109,21 +118,25 @@ class School:
             share: of the responses to learn from.
             folder: of the checkpoint; a run that was interrupted goes on there.
         """
-        key = {**config.model_dump(mode="json", exclude={"out"}), "share": share}
+        settings = config.model_dump(mode="json", exclude={"out", "target"})
+        key = {**settings, "share": share, "target": self.target_key}
         if (found := _finished(folder, key)) is not None:
             return found
         prompts, outputs = self.responses
         count = max(1, round(share * len(prompts)))
         said = prompts[:count], outputs[:count]
         began = time.perf_counter()
+        # by its key, so that a run goes on only as it was begun
+        run = folder / f"training-{sha256_of_text(json.dumps(key, sort_keys=True))[:12]}"
         if isinstance(config, BlockDrafterConfig):
-            parameters = self._block_drafter(config, said, folder, watch)
+            parameters = self._block_drafter(config, said, folder, run, watch)
         elif isinstance(config, SelfDraftConfig):
-            parameters = self._itself(config, said, folder, watch)
+            parameters = self._itself(config, said, folder, run, watch)
         else:
-            parameters = self._eagle(config, said, folder, watch)
+            parameters = self._eagle(config, said, folder, run, watch)
         result = {"seconds": time.perf_counter() - began, "parameters": parameters}
         write_atomic(folder / TRAINED, json.dumps({"config": key, **result}))
+        shutil.rmtree(run / "state", ignore_errors=True)  # moments and averages are of no more use
         return Trained(folder, **result)  # type: ignore[arg-type]
 
     def _block_drafter(
@@ -131,6 +144,7 @@ class School:
         config: BlockDrafterConfig,
         said: tuple[Tensor, Tensor],
         folder: Path,
+        run: Path,
         watch: Watch | None,
     ) -> int:
         sizes = self._sizes(config)
@@ -142,7 +156,7 @@ class School:
             *said,
             self.examples.scaffold,
             config.training,
-            folder / "training",
+            run,
             features=features,
             every=_NEVER,
             save_every=config.save_every,
@@ -157,6 +171,7 @@ class School:
         config: EagleConfig,
         said: tuple[Tensor, Tensor],
         folder: Path,
+        run: Path,
         watch: Watch | None,
     ) -> int:
         sizes = eagle_sizes(config, self.target.config)
@@ -168,7 +183,7 @@ class School:
             *said,
             self.examples.scaffold,
             config.training,
-            folder / "training",
+            run,
             every=_NEVER,
             save_every=config.save_every,
             watch=watch,
@@ -182,14 +197,12 @@ class School:
         config: SelfDraftConfig,
         said: tuple[Tensor, Tensor],
         folder: Path,
+        run: Path,
         watch: Watch | None,
     ) -> int:
         """A target that drafts for itself has no parameters more."""
-        target, mask, block = (
-            load_target(config.target),
-            self.examples.tokenizer.mask,
-            config.drafter.block,
-        )
+        target = load_target(config.target)
+        mask, block = self.examples.tokenizer.mask, config.drafter.block
         train_self_drafting(
             target,
             self.target,
@@ -198,7 +211,7 @@ class School:
             block,
             mask,
             config.training,
-            folder / "training",
+            run,
             every=_NEVER,
             save_every=config.save_every,
             watch=watch,
@@ -208,6 +221,27 @@ class School:
 
     def _sizes(self, config: BlockDrafterConfig) -> Sizes:
         return block_sizes(config, self.target.config, self.examples.tokenizer.mask)
+
+
+def target_key(folder: Path) -> str:
+    """SHA-256 over a target checkpoint's files: its weights, sizes, tokenizer and language.
+
+    Raises:
+        SlipstreamError: no such folder.
+    """
+    if not folder.is_dir():
+        raise SlipstreamError(
+            f"{folder} is no target checkpoint",
+            expected="a folder with config.json and weights",
+            found="no such folder",
+            fix="change base.target in the config",
+        )
+    files = sorted(file for file in folder.iterdir() if file.suffix in (".safetensors", ".json"))
+    return sha256_of_text(" ".join(f"{file.name} {sha256(file)}" for file in files))
+
+
+def sha256_of_text(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def _finished(folder: Path, key: dict[str, Any]) -> Trained | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from copy import deepcopy
 from pathlib import Path
 from typing import Any
@@ -111,6 +112,24 @@ def test_trains_measures_writes_and_keeps(
     assert run_compare(Request(path, out, 1, 1, against=out / "compare.json")) == 0
     assert {file: file.stat().st_mtime_ns for file in out.rglob("*.safetensors")} == kept
     assert "figures agree" in capsys.readouterr().out
+
+
+def test_another_target_in_the_same_folder_is_another_comparison(
+    fields: dict[str, Any], tmp_path: Path
+) -> None:
+    target = tmp_path / "target"
+    shutil.copytree(fields["base"]["target"], target)
+    own = deepcopy(fields)
+    own["base"]["target"] = str(target)
+    own["entries"], own["studies"] = own["entries"][:1], []
+    path, out = write(tmp_path, own), tmp_path / "out"
+    assert run_compare(Request(path, out, jobs=1, threads=1, against=None)) == 0
+    kept = {file: file.read_bytes() for file in out.rglob("*.safetensors")}
+    assert kept
+    save_target(new_target(1, tie_word_embeddings=True, **SIZES), target)
+    assert run_compare(Request(path, out, jobs=1, threads=1, against=None)) == 0
+    drafter = next(file for file in kept if file.match("drafter/model.safetensors"))
+    assert drafter.read_bytes() != kept[drafter]
 
 
 def test_changes_merge_but_kinds_and_objectives_replace() -> None:
