@@ -69,6 +69,10 @@ def compare(
         Optional[Path],  # noqa: UP045
         typer.Option(help="A compare.json that this run should repeat."),
     ] = None,
+    only: Annotated[
+        Optional[list[str]],  # noqa: UP045
+        typer.Option(help="An entry of the config; again for more.", show_default="all"),
+    ] = None,
 ) -> None:
     """Train drafters under one budget, measure each in the loop, prove each; one table, one page.
 
@@ -76,4 +80,4 @@ def compare(
     """
     from slipstream.commands.compare import Request, run_compare
 
-    raise typer.Exit(run_compare(Request(config, out, jobs, threads, against)))
+    raise typer.Exit(run_compare(Request(config, out, jobs, threads, against, tuple(only or ()))))

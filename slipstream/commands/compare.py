@@ -29,6 +29,7 @@ class Request:
     jobs: int
     threads: int
     against: Path | None
+    only: tuple[str, ...] = ()
 
 
 def run_compare(request: Request) -> int:
@@ -43,7 +44,7 @@ def run_compare(request: Request) -> int:
     """
     need_torch()
     from slipstream.compare.agreement import agreements, read_comparison
-    from slipstream.compare.config import read_compare_config
+    from slipstream.compare.config import only_entries, read_compare_config
     from slipstream.compare.page import page
     from slipstream.compare.picture import picture
     from slipstream.compare.results import COMPARE
@@ -52,6 +53,8 @@ def run_compare(request: Request) -> int:
 
     console = Screen()
     config = read_compare_config(request.config)
+    if request.only:
+        config = only_entries(request.config, config, request.only)
     check_writable(request.out, folder=True)
     _check_folder(request.out, COMPARE)
     other = read_comparison(request.against) if request.against else None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from copy import deepcopy
 from pathlib import Path
 from typing import Annotated, Any
@@ -121,6 +122,33 @@ def read_compare_config(path: Path) -> CompareConfig:
                 fix=error.fix,
             ) from error
     return config
+
+
+def only_entries(path: Path, config: CompareConfig, names: Sequence[str]) -> CompareConfig:
+    """The config with these entries alone, and the studies whose base and another entry are left.
+
+    Raises:
+        SlipstreamError: an entry that the config does not have.
+    """
+    known = [entry.name for entry in config.entries]
+    if unknown := [name for name in names if name not in known]:
+        raise SlipstreamError(
+            f"{path} has no entry {unknown[0]}",
+            expected=f"one of {', '.join(known)}",
+            found=unknown[0],
+            fix="change --only",
+        )
+    studies = [
+        study.model_copy(update={"entries": tuple(n for n in study.entries if n in names)})
+        for study in config.studies
+        if study.base in names
+    ]
+    return config.model_copy(
+        update={
+            "entries": tuple(entry for entry in config.entries if entry.name in names),
+            "studies": tuple(study for study in studies if set(study.entries) > {study.base}),
+        }
+    )
 
 
 def drafter_config(

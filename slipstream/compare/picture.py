@@ -139,13 +139,4 @@ def _percent(interval: Interval) -> Interval:
 
 
 def _cycled() -> list[str]:
-    return [
-        *CURVES,
-        "#b0741a",
-        "#5b6470",
-        "#a83279",
-        "#4a7c2f",
-        "#3b4cc0",
-        "#8c5a3c",
-        "#008080",
-    ] * 4
+    return [*CURVES, *_MORE] * 4

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import AbstractContextManager
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from functools import cached_property
@@ -35,6 +35,7 @@ from slipstream.compare.measure import METHOD, Evaluation, measure
 from slipstream.compare.results import Budget, Comparison, Entry, Measured, Proven, Study
 from slipstream.compare.train import School, Trained, target_key
 from slipstream.training.config import DrafterConfig, EagleConfig, SelfDraftConfig
+from slipstream.training.said import Bar
 from slipstream.training.windows import place
 
 LIMITS = Limits(trunk=512, branch=256, rollouts=16, max_position=1024)
@@ -42,7 +43,11 @@ MEASURED, PROVEN = "measured.json", "proven.json"
 
 _Model = TypeVar("_Model", bound=BaseModel)
 
-Bar = Callable[[str, int], AbstractContextManager[Callable[[int], None]]]
+
+@contextmanager
+def no_bar(label: str, total: int) -> Iterator[Callable[[int], None]]:
+    """The bar of a process that has no screen."""
+    yield lambda done: None
 
 
 class _Silent:
@@ -82,7 +87,7 @@ class Job:
         torch.set_num_threads(threads)
         if self.entry.checkpoint is not None:
             return Trained(self.entry.checkpoint, 0.0, self._parameters(self.entry.checkpoint))
-        school = School(self.drafter, self.out / "school")
+        school = School(self.drafter, self.out / "school", no_bar)
         return school.train(self.drafter, self.entry.data, self.drafter.out, _Silent())
 
     def checkpoints(self, trained: Trained) -> tuple[Path, Path | None]:
@@ -124,7 +129,7 @@ class Comparing:
 
     def run(self, jobs: int, threads: int) -> Comparison:
         """Train with so many processes of so many threads, then measure one by one."""
-        school = School(self.jobs[0].drafter, self.out / "school")
+        school = School(self.jobs[0].drafter, self.out / "school", self.bar)
         school.prepare([job.drafter for job in self.jobs if job.entry.checkpoint is None])
         trained = self._train(jobs, threads)
         with self.bar("measuring drafters", len(self.jobs)) as done:

@@ -132,12 +132,12 @@ def cost_table(comparison: Comparison) -> Table:
         (
             entry.name,
             entry.kind,
-            str(entry.layers),
-            f"{entry.seeds[0].parameters / 1e6:.2f} M",
+            str(entry.layers or _NOTHING),
+            _millions(entry.seeds[0].parameters),
             text(pooled(entry, lambda m: m.draft_ms)),
             text(pooled(entry, lambda m: 100 * m.draft_share), digits=0) + " %",
             f"{max(m.cache_mb for m in entry.seeds):.2f}",
-            f"{entry.seeds[0].weights_mb:.1f}",
+            f"{entry.seeds[0].weights_mb:.1f}" if entry.seeds[0].weights_mb else _NOTHING,
             text(pooled(entry, lambda m: m.latency_ms), digits=0),
             text(pooled(entry, lambda m: m.speedup)) + "x",
             text(pooled(entry, lambda m: m.speedup_scaffold)) + "x",
@@ -262,6 +262,11 @@ def _change(interval: Interval) -> str:
     if not isfinite(interval.low):
         return value
     return f"{value} [{100 * interval.low:+.1f}, {100 * interval.high:+.1f}]"
+
+
+def _millions(parameters: int) -> str:
+    """Of the drafter's own; a target that drafts for itself has none."""
+    return f"{parameters / 1e6:.2f} M" if parameters else _NOTHING
 
 
 def _percent(value: float | None) -> str:

@@ -14,8 +14,6 @@ from typing import Any
 
 import torch
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import load_file, save
-from torch import Tensor
 from transformers import Qwen3ForCausalLM
 
 from planners.nets.block_drafter import BlockDrafterConfig as Sizes
@@ -26,7 +24,6 @@ from planners.training.drafter import train_drafter
 from planners.training.eagle import train_eagle
 from planners.training.examples import Examples
 from planners.training.features import Stored
-from planners.training.responses import draw_responses
 from planners.training.self_drafting import train_self_drafting
 from planners.training.watch import Watch
 from runtime.errors import SlipstreamError
@@ -37,6 +34,7 @@ from slipstream.training.config import (
     EagleConfig,
     SelfDraftConfig,
 )
+from slipstream.training.said import Bar, Said, draw_said, read_said
 from slipstream.training.self_drafting import save_self_drafting
 from slipstream.training.sizes import block_sizes, eagle_sizes
 from slipstream.training.target import load_examples
@@ -61,10 +59,11 @@ class School:
     Args:
         config: of any of them: they share target, data, responses and special tokens.
         folder: keeps the responses and the features between runs.
+        bar: opens a progress bar with a label and a total.
     """
 
-    def __init__(self, config: DrafterConfig, folder: Path) -> None:
-        self.config, self.folder = config, folder
+    def __init__(self, config: DrafterConfig, folder: Path, bar: Bar) -> None:
+        self.config, self.folder, self.bar = config, folder, bar
         self._features: dict[tuple[int, ...], Stored] = {}
 
     @cached_property
@@ -81,19 +80,21 @@ class School:
         return load_examples(self.config.target, self.target.config.vocab_size, self.config.special)
 
     @cached_property
-    def responses(self) -> tuple[Tensor, Tensor]:
+    def responses(self) -> Said:
         """Prompts [M, Lp] and the target's outputs [M, L]; drawn once."""
-        settings = self.config.model_dump(mode="json", include={"data", "responses"})
-        key = {**settings, "target": self.target_key}
+        shared = self.config.model_dump(mode="json", include={"data", "responses"})
+        key = {**shared, "target": self.target_key}
         path, record = self.folder / "responses.safetensors", self.folder / "responses.json"
-        if _json(record) == key and (found := _responses(path)) is not None:
-            return found
+        if _json(record) == key:
+            try:
+                return read_said(path, self.target, self.examples)
+            except SlipstreamError:
+                pass  # missing or damaged: the target speaks again
         windows = training_windows(self.config.data)
-        said = draw_responses(self.target, windows, self.examples, self.config.responses)
-        tensors = {"prompts": said[0], "outputs": said[1]}
-        write_atomic(path, save({n: x.int().contiguous() for n, x in tensors.items()}))
+        settings = self.config.responses
+        draw_said(path, self.target, windows, self.examples, settings, self.bar)
         write_atomic(record, json.dumps(key))
-        return said[0].long(), said[1].long()
+        return read_said(path, self.target, self.examples)
 
     def prepare(self, configs: Iterable[DrafterConfig]) -> None:
         """Draw the responses and store the features that trainings will ask for."""
@@ -142,7 +143,7 @@ class School:
     def _block_drafter(
         self,
         config: BlockDrafterConfig,
-        said: tuple[Tensor, Tensor],
+        said: Said,
         folder: Path,
         run: Path,
         watch: Watch | None,
@@ -169,7 +170,7 @@ class School:
     def _eagle(
         self,
         config: EagleConfig,
-        said: tuple[Tensor, Tensor],
+        said: Said,
         folder: Path,
         run: Path,
         watch: Watch | None,
@@ -195,7 +196,7 @@ class School:
     def _itself(
         self,
         config: SelfDraftConfig,
-        said: tuple[Tensor, Tensor],
+        said: Said,
         folder: Path,
         run: Path,
         watch: Watch | None,
@@ -263,12 +264,4 @@ def _json(path: Path) -> object:
     try:
         return json.loads(path.read_text("utf-8"))
     except (OSError, ValueError, RecursionError):
-        return None
-
-
-def _responses(path: Path) -> tuple[Tensor, Tensor] | None:
-    try:
-        found = load_file(path)
-        return found["prompts"].long(), found["outputs"].long()
-    except (OSError, KeyError, SafetensorError):
         return None

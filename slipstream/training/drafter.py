@@ -9,8 +9,6 @@ from typing import Any
 
 import torch
 from rich.console import Console
-from safetensors import SafetensorError
-from safetensors.torch import load_file, save
 from torch import Tensor
 from transformers import Qwen3ForCausalLM
 
@@ -19,13 +17,9 @@ from planners.nets.drafters import new_drafter, save_drafter
 from planners.nets.eagle3 import Eagle3Config, frequent_tokens, new_eagle3, save_eagle3
 from planners.nets.qwen3 import load_target, round_to_bf16
 from planners.training import eagle
-from planners.training.data import Recorded
 from planners.training.drafter import train_drafter
 from planners.training.examples import Examples
 from planners.training.features import Features, Online, Stored
-from planners.training.responses import draw_responses
-from runtime.errors import SlipstreamError
-from runtime.files import write_atomic
 from slipstream.commands.session import progress_bar
 from slipstream.training.config import (
     BlockDrafterConfig,
@@ -37,6 +31,7 @@ from slipstream.training.device import prepared
 from slipstream.training.folder import RunFolder
 from slipstream.training.held_out import HeldOut
 from slipstream.training.request import Request
+from slipstream.training.said import draw_said, read_said
 from slipstream.training.screen import Show
 from slipstream.training.self_drafting import SelfHeldOut, learn_to_draft
 from slipstream.training.sizes import block_sizes, eagle_sizes
@@ -61,7 +56,11 @@ def run_drafter(config: DrafterConfig, request: Request, console: Console) -> bo
     run = RunFolder(config.out, config)
     run.open(request.resume, request.command)
     target.to(place)
-    said = _responses(config, target, training, examples, run.path / RESPONSES, console)
+    path = run.path / RESPONSES
+    if not path.is_file():
+        bar = partial(progress_bar, console)
+        draw_said(path, target, training, examples, config.responses, bar)
+    said = read_said(path, target, examples)
     with console.status("the target speaks on held-out windows"):
         kind = SelfHeldOut if isinstance(config, SelfDraftConfig) else HeldOut
         held_out = kind(config.evaluation, target, look, examples)
@@ -78,47 +77,6 @@ def run_drafter(config: DrafterConfig, request: Request, console: Console) -> bo
         return False
     save(config.out)
     return True
-
-
-def _responses(
-    config: DrafterConfig,
-    target: Qwen3ForCausalLM,
-    training: Recorded,
-    examples: Examples,
-    path: Path,
-    console: Console,
-) -> tuple[Tensor, Tensor]:
-    """Prompts [M, Lp] and the target's outputs [M, L]; drawn once, then read."""
-    if not path.is_file():
-        count = config.responses.count
-        console.print(f"the target speaks: {count} outputs to learn from", highlight=False)
-        with progress_bar(console, "outputs", count) as done:
-            prompts, outputs = draw_responses(
-                target, training, examples, config.responses, progress=done
-            )
-        tensors = {"prompts": prompts, "outputs": outputs}
-        raw = save({name: x.int().cpu().contiguous() for name, x in tensors.items()})
-        write_atomic(path, raw)
-    try:
-        said = load_file(path)
-        prompts, outputs = (said[name].long() for name in ("prompts", "outputs"))
-        _check_responses(prompts, outputs, target.config.vocab_size, len(examples.scaffold))
-    except (OSError, KeyError, ValueError, SafetensorError) as error:
-        raise SlipstreamError(
-            f"{path} can't be read",
-            expected="the target's outputs, as this run wrote them",
-            found=str(error),
-            fix=f"remove {path}; the target then speaks again",
-        ) from error
-    return prompts.to(target.device), outputs.to(target.device)
-
-
-def _check_responses(prompts: Tensor, outputs: Tensor, vocab: int, length: int) -> None:
-    if prompts.dim() != 2 or outputs.shape != (len(prompts), length):
-        raise ValueError(f"prompts {list(prompts.shape)} and outputs {list(outputs.shape)}")
-    for tokens in (prompts, outputs):
-        if tokens.numel() and not 0 <= int(tokens.min()) <= int(tokens.max()) < vocab:
-            raise ValueError(f"tokens outside of 0..{vocab - 1}")
 
 
 Save = Callable[[Path], None]

@@ -70,6 +70,18 @@ def test_one_seed_says_so(comparison: Comparison) -> None:
     assert "none: one seed" in shown
 
 
+def test_a_target_that_drafts_for_itself_has_no_sizes_of_a_drafter(comparison: Comparison) -> None:
+    raw = json.loads(comparison.model_dump_json())
+    raw["entries"][0] |= {"kind": "self", "layers": 0}
+    for seed in raw["entries"][0]["seeds"]:
+        seed |= {"parameters": 0, "weights_mb": 0.0}
+    cost = tables(Comparison.model_validate(raw))[1]
+    shown = {row[0]: dict(zip(cost.columns, row, strict=True)) for row in cost.rows}
+    sizes = ("layers", "parameters", "graph MB")
+    assert [shown["base"][name] for name in sizes] == ["-", "-", "-"]
+    assert [shown["better"][name] for name in sizes] == ["3", "1.50 M", "6.5"]
+
+
 def test_columns_that_say_nothing_are_left_out(comparison: Comparison) -> None:
     cost, sections = tables(comparison)[1:3]
     assert "training s" in cost.columns

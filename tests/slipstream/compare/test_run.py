@@ -17,7 +17,7 @@ from planners.nets.qwen3 import new_target, save_target
 from planners.training.tokenizer import write_tiny
 from runtime.errors import SlipstreamError
 from slipstream.commands.compare import Request, run_compare
-from slipstream.compare.config import merged, read_compare_config
+from slipstream.compare.config import merged, only_entries, read_compare_config
 from slipstream.compare.results import Comparison, Proven
 from slipstream.compare.run import _kept
 
@@ -35,7 +35,7 @@ SIZES = {
 
 @pytest.fixture(scope="module")
 def fields(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """A config's fields: one DFlash drafter with and without a Markov head, one EAGLE-3."""
+    """A config's fields: DFlash with and without a Markov head, EAGLE-3, the target itself."""
     target: Path = tmp_path_factory.mktemp("target")
     save_target(new_target(0, tie_word_embeddings=True, **SIZES), target)
     write_tiny(target)
@@ -67,6 +67,7 @@ def fields(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
                     "training": {"objective": "ce"},
                 },
             },
+            {"name": "itself", "change": {"drafter": {"kind": "self", "block": 8}}},
         ],
         "evaluation": {
             "drives": ["synthetic"],
@@ -98,11 +99,13 @@ def test_trains_measures_writes_and_keeps(
     for name in ("compare.json", "compare.md", "compare.png", "index.html"):
         assert (out / name).stat().st_size > 0
     found = Comparison.model_validate_json((out / "compare.json").read_bytes())
-    assert [entry.name for entry in found.entries] == ["plain", "with a head", "eagle"]
-    plain, head, eagle = (entry.seeds[0] for entry in found.entries)
+    assert [entry.name for entry in found.entries] == ["plain", "with a head", "eagle", "itself"]
+    plain, head, eagle, itself = (entry.seeds[0] for entry in found.entries)
     assert head.parameters == plain.parameters + 2 * 512 * 4
     assert found.entries[2].kind == "eagle3"
-    for measured in (plain, head, eagle):
+    assert (found.entries[3].layers, itself.parameters, itself.weights_mb) == (0, 0, 0.0)
+    assert "| itself | self | - | - |" in (out / "compare.md").read_text("utf-8")
+    for measured in (plain, head, eagle, itself):
         assert {a.shape for a in measured.acceptance} == {"chain", "tree"}
         assert all(a.tau >= 1.0 for a in measured.acceptance)
         assert measured.of("chain", 0.0).target_passes > 0
@@ -173,6 +176,21 @@ def test_bad_fields_are_named(
         read_compare_config(write(tmp_path, raw))
     assert said in str(caught.value)
     assert "compare.yaml" in str(caught.value)
+
+
+def test_some_entries_alone(fields: dict[str, Any], tmp_path: Path) -> None:
+    path = write(tmp_path, fields)
+    config = read_compare_config(path)
+    some = only_entries(path, config, ["plain", "eagle"])
+    assert [entry.name for entry in some.entries] == ["plain", "eagle"]
+    assert some.studies[0].entries == ("plain", "eagle")
+    assert only_entries(path, config, ["eagle"]).studies == ()  # nothing to compare it with
+    assert only_entries(path, config, ["plain"]).studies == ()
+    request = Request(path, tmp_path / "out", jobs=1, threads=1, against=None, only=("plane",))
+    with pytest.raises(SlipstreamError, match="no entry plane") as caught:
+        run_compare(request)
+    assert caught.value.expected == "one of plain, with a head, eagle, itself"
+    assert not (tmp_path / "out").exists()
 
 
 @pytest.mark.parametrize("content", [None, b"\xff" * 40], ids=["none", "damaged"])
