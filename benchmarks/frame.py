@@ -41,6 +41,7 @@ GREEDY = {
     "ar": DecodeSettings(method="ar"),
     "ar-scaffold": DecodeSettings(method="ar-scaffold"),
     "dflash (gate)": DecodeSettings(),
+    "dflash block 24": DecodeSettings(block=24),
     "dflash block 16": DecodeSettings(block=16),
     "dflash block 8": DecodeSettings(block=8),
 }

@@ -88,7 +88,8 @@ class Workshop:
         if held_out is not None:
             sets["KITTI 00, held out"] = held_out
         figures = {
-            name: measure(target, drafter, windows, examples) for name, windows in sets.items()
+            name: measure(target, drafter, windows, examples, self.drafter.evaluation.widths)
+            for name, windows in sets.items()
         }
         (self.out / "figures.json").write_text(json.dumps(figures, indent=1) + "\n", "utf-8")
         write_card(
@@ -96,8 +97,7 @@ class Workshop:
             figures,
             {**_last_line(self.target.out), **_last_line(self.drafter.out)},
             self.target.training,
-            self.drafter.responses,
-            self.drafter.training,
+            self.drafter,
         )
 
     def export(self) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,13 +16,12 @@ from planners.nets.block_drafter import BlockDrafter
 from planners.observation import Intent
 from planners.training.acceptance import acceptance_length
 from planners.training.data import Recorded, command_of
-from planners.training.drafter import DrafterSettings
 from planners.training.evaluation import ade, greedy_paths
 from planners.training.examples import Examples
-from planners.training.responses import ResponseSettings
 from planners.training.target import TargetSettings
 from runtime.files import write_atomic
 from slipstream.tiny_data import SOURCES
+from slipstream.training.config import BlockDrafterConfig
 
 Floats = NDArray[np.float64]
 Figures = dict[str, float]
@@ -31,9 +30,13 @@ _ACCEPTANCE = 128  # windows; acceptance varies little between them
 
 
 def measure(
-    target: Qwen3ForCausalLM, drafter: BlockDrafter, windows: Recorded, examples: Examples
+    target: Qwen3ForCausalLM,
+    drafter: BlockDrafter,
+    windows: Recorded,
+    examples: Examples,
+    widths: Sequence[int],
 ) -> Figures:
-    """Greedy ADE@5s, baselines on the same windows, and acceptance lengths."""
+    """Greedy ADE@5s, baselines on the same windows, and acceptance lengths with these blocks."""
     paths, outputs = greedy_paths(target, windows, examples)
     parsed = np.asarray(np.isfinite(paths).all((1, 2)))
     observations = [windows.observation(row) for row in range(len(windows))]
@@ -44,7 +47,7 @@ def measure(
     figures.update(turns(target, windows, paths, examples))
     some = torch.linspace(0, len(windows) - 1, min(_ACCEPTANCE, len(windows))).long()
     prompts = examples.prompts(windows[some.numpy()])
-    for width in (16, 8):
+    for width in widths:
         figures[f"acceptance {width}"] = acceptance_length(
             drafter, target, prompts, outputs[some], examples.scaffold, width
         )
@@ -72,19 +75,17 @@ def write_card(
     figures: dict[str, Figures],
     losses: Figures,
     target: TargetSettings,
-    responses: ResponseSettings,
-    drafter: DrafterSettings,
+    drafter: BlockDrafterConfig,
 ) -> None:
     """Write the model card, README.md beside the checkpoints."""
-    write_atomic(path, card(figures, losses, target, responses, drafter))
+    write_atomic(path, card(figures, losses, target, drafter))
 
 
 def card(
     figures: dict[str, Figures],
     losses: Figures,
     target: TargetSettings,
-    responses: ResponseSettings,
-    drafter: DrafterSettings,
+    drafter: BlockDrafterConfig,
 ) -> str:
     """The model card's text.
 
@@ -92,10 +93,13 @@ def card(
         figures: of each drive, from `measure`.
         losses: the last logged `nats` of the target and `hit` of the drafter.
     """
+    sizes, training, widths = drafter.drafter, drafter.training, drafter.evaluation.widths
     rows = [
         f"| {name} | {f['windows']:.0f} | {f['greedy']:.2f} | "
         + " | ".join(f"{f[b]:.2f}" for b in _MOVING)
-        + f" | {f['parsed']:.1%} | {f['acceptance 16']:.2f} | {f['acceptance 8']:.2f} |"
+        + f" | {f['parsed']:.1%} | "
+        + " | ".join(f"{f[f'acceptance {width}']:.2f}" for width in widths)
+        + " |"
         for name, f in figures.items()
     ]
     told = [
@@ -105,7 +109,11 @@ def card(
         if f["turns"]
     ]
     heads = " | ".join(BASELINES[b].label for b in _MOVING)
-    plan, draft, how = target.schedule, drafter.schedule, target.augmentation
+    plan, draft, how = target.schedule, training.schedule, target.augmentation
+    lengths = " | ".join(f"acceptance {width}" for width in widths)
+    blocks = " and ".join(", ".join(map(str, widths)).rsplit(", ", 1))
+    assert not isinstance(sizes.taps, int), "the shipped drafter's taps are named"
+    taps = ", ".join(map(str, sizes.taps))
     low, high = how.scale
     command, taught = f"{how.command:.0%}", f"{target.teacher_share:.0%}"
     late = f"{1 - target.teacher_from:.0%}"
@@ -116,18 +124,19 @@ and a DFlash drafter (arXiv 2602.06036) for it. It is here to run everything for
 computer. It sees no camera, no map and no other road user: **it must not drive a vehicle.**
 
 - `target/`: Qwen3, 5 layers, width 320, vocabulary 512, 7.5 M parameters, bf16.
-- `drafter/`: DFlash, 3 layers, taps after blocks 1, 3 and 4, blocks of 16, bf16. Fixed tokens
-  stand in its blocks as themselves (`scaffold_in_block`).
+- `drafter/`: DFlash, {sizes.layers} layers, taps after blocks {taps}, blocks of {sizes.block}, with
+  a Markov head of rank {sizes.markov_rank} (arXiv 2607.05147), bf16. Fixed tokens stand in its
+  blocks as themselves (`scaffold_in_block`).
 - `bundle/`: both as ONNX graphs.
 
 ## Figures
 
 Greedy decoding. ADE@5s in m (20 points at 4 Hz) against the driven path, beside the baselines on
 the same windows; acceptance length in tokens per verification (bonus and scaffold counted) with
-blocks of 16 and of 8.
+blocks of {blocks}.
 
-| drive | windows | tiny | {heads} | parsed | acceptance 16 | acceptance 8 |
-| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |
+| drive | windows | tiny | {heads} | parsed | {lengths} |
+| --- | --- | --- | --- | --- | --- | --- | --- |{" --- |" * len(widths)}
 {_lines(rows)}
 
 KITTI was not trained on. Of sequence 00 only a plain regression's error was looked at, before the
@@ -163,10 +172,10 @@ away.
   of a small regression (a teacher, trained on the same windows): the middle of what may happen,
   which draws the greedy plan there. The facts, sentence and manoeuvre of such a label are those of
   the teacher's path.
-- Drafter: on {responses.count} outputs of the rounded target, greedy and at temperatures 0.5
-  and 1; {draft.steps} steps of {drafter.batch} outputs with {drafter.anchors} anchors each, peak
-  rate {draft.peak:g}, seed {drafter.seed}; objective {drafter.objective.in_words()};
-  {drafter.full_width:.0%} of the blocks 16 wide, others narrower.
+- Drafter: on {drafter.responses.count} outputs of the rounded target, greedy and at temperatures
+  0.5 and 1; {draft.steps} steps of {training.batch} outputs with {training.anchors} anchors each,
+  peak rate {draft.peak:g}, seed {training.seed}; objective {training.objective.in_words()};
+  {training.full_width:.0%} of the blocks {sizes.block} wide, others narrower.
 - At the end, on training windows: target {losses["nats"]:.3f} nats a value token; the drafter is
   right at {losses["hit"]:.1%} of the drafted tokens.
 - Both end rounded to bf16; the outputs that the drafter learnt from are the rounded target's.

@@ -94,7 +94,7 @@ def test_each_number_of_rollouts_has_its_own_row(good: str, tmp_path: Path) -> N
     lengths = {frame["rollouts"]: frame["acceptance_length"] for frame in found["frames"]}
     assert (lengths[1], lengths[2], lengths[4], lengths[8]) == (6.0, 6.0, 3.0, 3.0)
     decoding = found["facts"]["decoding"]
-    assert decoding.startswith("N = 1, 2: block 16, acceptance length 6.00 (measured: one at N = 1")
+    assert decoding.startswith("N = 1, 2: block 24, acceptance length 6.00 (measured: one at N = 1")
     assert "(measured: eight at N = 8" in decoding
 
 
