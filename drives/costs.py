@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from drives.results import Position, Section, Settings
 from planners.plan import Plan
-from runtime.settings import DecodeSettings
+from runtime.settings import UNVERIFIED, DecodeSettings
 from runtime.telemetry import STAGES
 
 Floats = NDArray[np.float64]
@@ -78,6 +78,7 @@ def settings_of(settings: DecodeSettings) -> Settings:
         block=settings.block,
         nodes=settings.nodes,
         paths=settings.paths,
+        threshold=settings.threshold if settings.method in UNVERIFIED else None,
         rollouts=settings.rollouts,
         temperature=settings.sampling.temperature,
         top_k=settings.sampling.top_k,

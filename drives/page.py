@@ -58,7 +58,7 @@ def page(report: Report) -> str:
         scenes=[(scene, Markup(bird_eye(scene)), ending(scene)) for scene in report.scenes],
         numbered=numbered,
         apart_s=APART_S,
-        stages=list(pictures.STAGE),
+        stages=pictures.shown_stages(report),
         meaning=meanings(),
     )
 

@@ -25,8 +25,12 @@ METHOD = {
     "dflash": "#010113",
     "ddtree": "#010114",
     "spectr": "#010115",
+    "scaffold-spec": "#010116",
+    "section-diffusion": "#010117",
 }
 STAGE = {
+    "patches": "#010128",
+    "encode": "#010129",
     "prefill": "#010121",
     "draft": "#010122",
     "verify": "#010123",
@@ -149,6 +153,11 @@ def latency(report: Report) -> str:
         axes.set_xlabel(f"observation to plan, ms (strokes: {drawn})")
 
     return draw(WIDTH, 0.8 + 0.38 * len(report.decoders), paint)
+
+
+def shown_stages(report: Report) -> list[str]:
+    """Those that took any time: text planners have no cameras to encode."""
+    return [s for s in STAGE if any(each.stages_ms.get(s, 0.0) > 0 for each in report.decoders)]
 
 
 def stages(report: Report) -> str:

@@ -11,7 +11,7 @@ from drives.windows import Window
 from planners.observation import Observation
 from planners.plan import Aggregate, Plan
 from runtime.errors import SlipstreamError
-from runtime.settings import DecodeSettings
+from runtime.settings import UNVERIFIED, DecodeSettings
 
 WARMUP_FRAMES = 6  # in which the cost gate tries its ways
 
@@ -103,18 +103,20 @@ def rotated(names: Sequence[str], by: int) -> Iterable[str]:
 
 
 def is_greedy(settings: DecodeSettings) -> bool:
-    """Whether the whole output is decoded at temperature 0."""
-    return settings.sampling.temperature == settings.prefix_sampling.temperature == 0
+    """Whether the whole output is the target's own choice at temperature 0."""
+    cold = settings.sampling.temperature == settings.prefix_sampling.temperature == 0
+    return cold and settings.method not in UNVERIFIED
 
 
 def reference_of(name: str, settings: Mapping[str, DecodeSettings]) -> str:
     """The decoder that another one is compared with: plain `ar` with the same rollouts, sampling
-    and seed; without one, the first decoder that shares them (at last, itself).
+    and seed; without one, the first lossless decoder that shares them (at last, itself).
     """
     peers = [
         other for other in settings if _conditions(settings[other]) == _conditions(settings[name])
     ]
-    return next((peer for peer in peers if settings[peer].method == "ar"), peers[0])
+    lossless = [peer for peer in peers if settings[peer].method not in UNVERIFIED] or peers
+    return next((peer for peer in lossless if settings[peer].method == "ar"), lossless[0])
 
 
 def _conditions(settings: DecodeSettings) -> tuple[object, ...]:

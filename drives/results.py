@@ -86,11 +86,17 @@ class Training(Strict):
 class Settings(Strict):
     method: str
     accept: str = Field(description="Acceptance rule; only drafting decoders use it.")
-    block: int | None = Field(description="Drafted block width, anchor included; null: cost gate.")
+    block: int | None = Field(
+        description="Drafted block width, anchor included; null: cost gate. Of `scaffold-spec` and "
+        "`section-diffusion` values of a block of the schema; null: the drafter's block."
+    )
     nodes: int | None = Field(
         description="A tree's budget, its root not counted; null: cost curve."
     )
     paths: int = Field(description="Independent paths of `spectr`.")
+    threshold: float | None = Field(
+        default=None, description="Confidence from which `section-diffusion` fills; null elsewhere."
+    )
     rollouts: int
     temperature: float
     top_k: int
@@ -143,7 +149,7 @@ class Identity(Strict):
     identical: int = Field(description="Outputs that are equal, token for token.")
     expected: bool = Field(
         description="True where the method promises equality: temperature 0, or a rule that "
-        "follows the target's own draws."
+        "follows the target's own draws. `section-diffusion` promises nothing."
     )
 
 
@@ -179,7 +185,8 @@ class Decoder(Strict):
         "frame, so that a frame in which the machine stood still counts as one frame."
     )
     stages_ms: dict[str, float] = Field(
-        description="Mean ms a frame. prefill, draft, verify (target passes), head and embed are "
+        description="Mean ms a frame. patches is the cutting of camera pictures, encode the vision "
+        "graph. prefill, draft, verify (target passes), head and embed are "
         "engine time; host is decoding outside of engine calls; planning is the rest of the "
         "latency (prompt, parsing, aggregation). They add up to the mean latency."
     )
@@ -197,11 +204,20 @@ class Decoder(Strict):
         description="Output tokens / decode time: the part before the fork once, the rest for "
         "every rollout, scaffold included."
     )
-    target_passes: float = Field(description="Target passes a frame, the prefill excluded.")
+    target_passes: float = Field(
+        description="Target passes a frame, the prefill excluded; of `section-diffusion` those "
+        "that fill a block and those that cache it."
+    )
     draft_passes: float = Field(description="Drafter passes a frame.")
+    tokens_per_pass: float | None = Field(
+        default=None,
+        description="Tokens of one output, scaffold included / passes of both kinds, the prefill "
+        "excluded; rollouts share their passes.",
+    )
     acceptance_length: float = Field(
         description="Tokens committed per verification round, bonus and scaffold included; fixed "
-        "tokens that need no round (before the first value, at the fork, at the end) are in none."
+        "tokens that need no round (before the first value, at the fork, at the end) are in none. "
+        "Of `section-diffusion`, which verifies nothing, tokens per pass of either kind."
     )
     acceptance_rate: float | None = Field(description="Accepted / proposed value tokens.")
     by_position: list[Position] = Field(description="Places that were drafted at, in order.")

@@ -126,6 +126,7 @@ class Summary:
         proposed = sum(plan.stats.proposed for plan in plans)
         accepted = sum(plan.stats.accepted for plan in plans)
         rounds = sum(plan.stats.rounds for plan in plans)
+        passes = sum(plan.stats.target_passes + plan.stats.draft_passes for plan in plans)
         engine_s = sum(sum(plan.stats.seconds.values()) for plan in plans)
         decode_s = sum(plan.stats.total for plan in plans)
         after_first_s = np.mean([plan.stats.total - plan.stats.first_token for plan in plans])
@@ -143,6 +144,7 @@ class Summary:
             tokens_per_s=len(plans) * self.output.of(settings.rollouts) / decode_s,
             target_passes=float(np.mean([plan.stats.target_passes for plan in plans])),
             draft_passes=float(np.mean([plan.stats.draft_passes for plan in plans])),
+            tokens_per_pass=len(plans) * self.output.tokens / passes if passes else None,
             acceptance_length=committed / rounds if rounds else 0.0,
             acceptance_rate=accepted / proposed if proposed else None,
             by_position=positions(plans),

@@ -8,6 +8,7 @@ from itertools import groupby
 from typing import Protocol
 
 from drives.results import Decoder, Figure, Report, Settings
+from runtime.settings import UNVERIFIED
 
 DASH = "–"
 KINEMATIC = "kinematic baselines, no network"
@@ -94,6 +95,7 @@ def speed_table(report: Report) -> Table:
         Column("TPOT ms", "tpot_ms", detail=True),
         Column("tokens/s", "tokens_per_s", detail=True),
         Column("passes", "target_passes"),
+        Column("tokens/pass", "tokens_per_pass", detail=True),
         Column("accept. length", "acceptance_length"),
         Column("accept. rate", "acceptance_rate", detail=True),
         Column("host", "host_share", detail=True),
@@ -120,6 +122,7 @@ def _speed(decoder: Decoder) -> list[Cell]:
         Cell(f"{decoder.tpot_ms:.2f}"),
         Cell(f"{decoder.tokens_per_s:,.0f}"),
         Cell(f"{decoder.target_passes:.1f}"),
+        Cell(DASH if decoder.tokens_per_pass is None else f"{decoder.tokens_per_pass:.2f}"),
         Cell(f"{decoder.acceptance_length:.2f}"),
         Cell(DASH if decoder.acceptance_rate is None else f"{100 * decoder.acceptance_rate:.0f} %"),
         Cell(f"{100 * decoder.host_share:.0f} %"),
@@ -248,7 +251,8 @@ def _identity(decoder: Decoder) -> Cell:
         return Cell("reference")
     text = f"{identity.identical}/{identity.rollouts}"
     if not identity.expected:
-        return Cell(text, "not promised")
+        lossy = decoder.settings.method in UNVERIFIED
+        return Cell(text, "not lossless" if lossy else "not promised")
     return Cell(text, mark="better" if identity.identical == identity.rollouts else "worse")
 
 

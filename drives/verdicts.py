@@ -8,6 +8,7 @@ from drives.bootstrap import LEAST_SEGMENTS
 from drives.costs import LEAST_FOR_P99, OUTLIER
 from drives.results import Decoder, Report
 from drives.table import estimate, merged
+from runtime.settings import UNVERIFIED
 
 
 @dataclass(frozen=True)
@@ -145,12 +146,15 @@ def _frames(numbers: list[int]) -> str:
 
 
 def _parting(report: Report) -> list[str]:
-    """How often the rollouts parted, or none was usable: what the plans' flags say."""
+    """How often the rollouts parted or none was usable, and why some were left out."""
     sentences = []
     for group in report.same_plans():
         counts = [f"{flag} in {n}" for flag, n in group[0].flags.items()]
         if counts:
             sentences.append(f"{merged(group)}, of {report.frames} frames: {', '.join(counts)}.")
+        if why := [f"{reason} ({n})" for reason, n in group[0].unusable.items()]:
+            left_out = f"{sum(group[0].unusable.values())} of {group[0].rollouts} rollouts"
+            sentences.append(f"{merged(group)} left out {left_out}: {', '.join(why)}.")
     return sentences
 
 
@@ -200,6 +204,11 @@ def _sameness(decoder: Decoder) -> str:
     identity = decoder.identity
     assert identity is not None
     counts = f"{identity.identical} of {identity.rollouts}"
+    if decoder.settings.method in UNVERIFIED:
+        return (
+            f"{decoder.settings.method} is not lossless: nothing verifies what it fills, and "
+            f"{counts} outputs are those of {identity.reference}."
+        )
     if not identity.expected:
         return (
             f"{counts} outputs equal those of {identity.reference}; the rule "

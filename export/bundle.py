@@ -2,33 +2,27 @@
 
 from __future__ import annotations
 
-import shutil
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from typing import Any
 
-import onnx
+from pydantic import ValidationError
 
-from export.checkpoint import Checkpoint, CheckpointError
-from export.configs import Qwen3Config, tap_rule, target_config
-from export.draft_configs import (
-    BlockDrafterConfig,
-    DFlareConfig,
-    DrafterConfig,
-    Eagle3Config,
-    drafter_config,
-)
-from export.graphs.draft import draft_graph
-from export.graphs.eagle3 import draft_head_graph, fuse_graph, step_graph
-from export.graphs.storage import save_graph
-from export.graphs.target import target_graph
-from export.graphs.vocabulary import embed_graph, head_graph
+from export.checkpoint import CheckpointError
+from export.draft_configs import BlockDrafterConfig, DFlareConfig, Eagle3Config
+from export.graphs.builder import weights_beside
+from export.graphs.storage import beside, save_graph
 from export.markov import MARKOV, save_markov
 from export.record import Record, checkpoint_name, earlier_record, folder_name, weights_of
-from export.self_draft import SelfDraft, self_draft
+from export.rig import RigOptions
+from export.source import Source, top_k_of
+from export.special import TEMPLATE, Said, find_special, save_template
+from planners.camera_prompt import PROMPT, CameraPrompt
 from planners.language import Language
-from planners.tokens import SpecialNames, Tokenizer
+from planners.prompt_trial import try_prompt
+from planners.small_files import exists, small_file
+from planners.tokens import SpecialNames, Tokenizer, read_tokenizer
 from runtime.bundle import (
     MANIFEST,
     AttentionDims,
@@ -43,60 +37,7 @@ from runtime.bundle import (
 from runtime.errors import SlipstreamError
 from runtime.files import new_folder, sha256, unwritable, write_atomic
 
-FULL_LOGITS_UP_TO = 4096  # tokens; a larger vocabulary returns only its most likely ones
-TOP_K = 64
 _TOKENIZER, _LANGUAGE = "tokenizer.json", "language.json"
-
-
-@dataclass(frozen=True)
-class Source:
-    """The checkpoints of an export, read and checked.
-
-    Attributes:
-        taps: 0-based target blocks whose output the target graph returns.
-        itself: how the target drafts; None where another drafter does, or none.
-    """
-
-    target: Checkpoint
-    target_config: Qwen3Config
-    drafter: Checkpoint | None
-    drafter_config: DrafterConfig | None
-    taps: tuple[int, ...]
-    itself: SelfDraft | None = None
-
-    @classmethod
-    def open(cls, target: Path, drafter: Path | None) -> Source:
-        """Read both folders' configs and headers; the weights are read when graphs are made."""
-        checkpoint = Checkpoint.open(target)
-        config = target_config(checkpoint)
-        if drafter is None:
-            taps, itself = tap_rule(config.layers), self_draft(checkpoint, config.vocab)
-            return cls(checkpoint, config, None, None, taps, itself)
-        draft = Checkpoint.open(drafter)
-        draft_config = drafter_config(draft, config)
-        return cls(checkpoint, config, draft, draft_config, draft_config.taps)
-
-    @property
-    def head_top_k(self) -> int:
-        return _top_k(self.target_config.vocab)
-
-    def graphs(self, max_position: int) -> Iterator[tuple[GraphName, onnx.ModelProto]]:
-        """Make one graph after another, so that only one set of weights is in memory."""
-        yield "embed", embed_graph(self.target, self.target_config)
-        yield "target", target_graph(self.target, self.target_config, self.taps, max_position)
-        yield from self._draft_graphs(max_position)
-        yield "head", head_graph(self.target, self.target_config, self.head_top_k)
-
-    def _draft_graphs(self, max_position: int) -> Iterator[tuple[GraphName, onnx.ModelProto]]:
-        drafter, config = self.drafter, self.drafter_config
-        if drafter is None or config is None:
-            return
-        if isinstance(config, BlockDrafterConfig):
-            yield "draft", draft_graph(drafter, config, max_position)
-            return
-        yield "fuse", fuse_graph(drafter, config)
-        yield "draft", step_graph(drafter, config, max_position)
-        yield "draft_head", draft_head_graph(drafter, config, _top_k(config.draft_vocab))
 
 
 def export_bundle(
@@ -106,9 +47,10 @@ def export_bundle(
     *,
     limits: Limits,
     name: str | None = None,
-    special: SpecialNames | None = None,
+    special: Said | SpecialNames | None = None,
     data: Sequence[str] | None = None,
     licences: Sequence[str] | None = None,
+    rig: RigOptions | None = None,
     check_parity: bool = True,
 ) -> Manifest:
     """Write a bundle; the same checkpoints give the same bytes.
@@ -121,38 +63,40 @@ def export_bundle(
         limits: cache rows, rollouts and positions; max_position rows of RoPE are kept.
         name: of the bundle; None takes the earlier bundle's or the target folder's (see
             `export.record`).
-        special: texts of the special tokens, where they aren't the defaults.
+        special: the special tokens, where the checkpoint's files don't say them or say others (see
+            `export.special`).
         data, licences: recorded as they are in the provenance; None keeps those of an earlier
             bundle that was made of the same weights.
+        rig: the cameras of a VLM; None exports its text decoder alone.
         check_parity: run the graphs against torch before the bundle takes its name.
 
     Raises:
         SlipstreamError: a checkpoint that can't be exported, a graph that differs from torch, torch
             missing although parity is asked for, or a folder that can't be written.
     """
-    source = Source.open(target, drafter)
+    source = Source.open(target, drafter, rig)
     _check_limits(source, limits)
     weights = weights_of(source.target, source.drafter)
     record = earlier_record(weights, target, out) or Record(folder_name(target), (), (), out)
     with new_folder(out) as folder:
         try:
-            graphs = {
-                graph: save_graph(model, folder / f"{graph}.onnx")
-                for graph, model in source.graphs(limits.max_position)
-            }
-            files = _copy_files(target, folder)
+            graphs = _write_graphs(source, folder, limits.max_position)
+            files = _copy_files(source, folder)
             if source.drafter and isinstance(source.drafter_config, BlockDrafterConfig):
                 files |= save_markov(source.drafter, source.drafter_config, folder)
         except OSError as error:
             raise unwritable(folder, error) from error
-        tokenizer = Tokenizer.load(folder / _TOKENIZER, special, vocab=source.target_config.vocab)
-        if _LANGUAGE in files:
-            Language.load(folder / _LANGUAGE).compile(tokenizer)
-        parity = _parity(target, drafter, folder, graphs, limits) if check_parity else {}
-        manifest = Manifest(
+        language = Language.load(target / _LANGUAGE) if _LANGUAGE in files else None
+        pads = language is not None and language.pads
+        tokenizer, stops = _tokenizer(source, special or Said(), pads)
+        if language:
+            language.compile(tokenizer)
+        parity = _parity(source, folder, graphs, limits) if check_parity else {}
+        manifest = _manifest(
             name=name or record.name,
             target=_target_dims(source),
             draft=_draft_dims(source, tokenizer.mask),
+            vision=source.vision.dims if source.vision else None,
             graphs=graphs,
             head_top_k=source.head_top_k,
             language=_LANGUAGE if _LANGUAGE in files else None,
@@ -161,6 +105,7 @@ def export_bundle(
             mask_token=tokenizer.mask,
             null_token=tokenizer.null,
             eos_token=tokenizer.eos,
+            stop_tokens=list(stops),
             limits=limits,
             provenance=Provenance(
                 target=checkpoint_name(target),
@@ -173,7 +118,24 @@ def export_bundle(
             ),
         )
         write_atomic(folder / MANIFEST, manifest.model_dump_json(indent=2) + "\n")
+        asked = manifest.vision is not None or PROMPT in files
+        if asked and (TEMPLATE in files or manifest.language):
+            try_prompt(folder, min(limits.trunk, limits.max_position), target)
     return manifest
+
+
+def _manifest(**fields: Any) -> Manifest:
+    try:
+        return Manifest(**fields)
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(str(part) for part in first["loc"]) or "the whole"
+        raise SlipstreamError(
+            f"no bundle can be made of this: {where} is not valid",
+            expected=first["msg"],
+            found=repr(first.get("input"))[:120],
+            fix="correct the checkpoint, or the options of `slipstream export`",
+        ) from error
 
 
 def _check_limits(source: Source, limits: Limits) -> None:
@@ -187,11 +149,44 @@ def _check_limits(source: Source, limits: Limits) -> None:
             found=str(limits.max_position),
             fix="pass --max-position within these bounds",
         )
+    rows = sum(source.vision.dims.tokens) if source.vision else 0
+    if rows >= min(limits.trunk, limits.max_position):
+        raise SlipstreamError(
+            "the cameras' pictures don't fit the cache",
+            expected=f"--trunk and --max-position above {rows}, and room for the text",
+            found=f"--trunk {limits.trunk}, --max-position {limits.max_position}",
+            fix="raise both, or make the pictures smaller with --max-pixels",
+        )
 
 
-def _copy_files(target: Path, folder: Path) -> dict[str, str]:
-    """Copy tokenizer and language; returns their SHA-256 by name."""
-    if not (target / _TOKENIZER).is_file():
+def _write_graphs(source: Source, folder: Path, max_position: int) -> dict[GraphName, GraphFile]:
+    """Write one graph after another; memory holds a weight, or a graph that is one file."""
+    files = {}
+    for name, build in source.graphs(max_position):
+        path = folder / f"{name}.onnx"
+        with weights_beside(beside(path)):
+            model = build()
+        files[name] = save_graph(model, path)
+        del model
+    return files
+
+
+def _tokenizer(
+    source: Source, special: Said | SpecialNames, pads: bool
+) -> tuple[Tokenizer, tuple[int, ...]]:
+    """The target's tokenizer with its special tokens, and all that end an output."""
+    path, vocab = source.target.folder / _TOKENIZER, source.target_config.vocab
+    inner = read_tokenizer(path)
+    texts = inner.get_vocab(with_added_tokens=True)
+    mask = source.mask_token
+    found = find_special(source.target, special, texts, vocab=vocab, pads=pads, mask=mask)
+    return Tokenizer(inner, found.names, vocab=vocab, source=str(path)), found.stops
+
+
+def _copy_files(source: Source, folder: Path) -> dict[str, str]:
+    """Copy tokenizer, language, prompt and chat template; returns their SHA-256 by name."""
+    target = source.target.folder
+    if not exists(target / _TOKENIZER):
         raise CheckpointError(
             f"{target} lacks {_TOKENIZER}",
             expected="the tokenizer beside the weights",
@@ -199,11 +194,27 @@ def _copy_files(target: Path, folder: Path) -> dict[str, str]:
             fix="save the tokenizer there with tokenizer.save_pretrained",
         )
     files = {}
-    for name in (_TOKENIZER, _LANGUAGE):
-        if (target / name).is_file():
-            shutil.copyfile(target / name, folder / name)
+    for name in (_TOKENIZER, _LANGUAGE, PROMPT):
+        if exists(target / name):
+            (folder / name).write_bytes(_small(target / name))
             files[name] = sha256(folder / name)
+    if PROMPT in files:
+        CameraPrompt.load(target / PROMPT, source.vision.dims if source.vision else None)
+    if save_template(source.target, folder):
+        files[TEMPLATE] = sha256(folder / TEMPLATE)
     return files
+
+
+def _small(path: Path) -> bytes:
+    try:
+        return small_file(path)
+    except OSError as error:
+        raise CheckpointError(
+            f"{path} can't be read",
+            expected="a file",
+            found=str(error),
+            fix="copy or save the checkpoint again",
+        ) from error
 
 
 def _target_dims(source: Source) -> TargetDims:
@@ -216,12 +227,9 @@ def _target_dims(source: Source) -> TargetDims:
         width=c.width,
         vocab=c.vocab,
         taps=list(source.taps),
+        mrope=c.mrope_section is not None,
+        deepstack=c.deepstack,
     )
-
-
-def _top_k(vocab: int) -> int:
-    """Logits that a head over `vocab` tokens returns."""
-    return vocab if vocab <= FULL_LOGITS_UP_TO else TOP_K
 
 
 def _draft_dims(source: Source, mask_token: int) -> DraftDims | None:
@@ -247,7 +255,7 @@ def _draft_dims(source: Source, mask_token: int) -> DraftDims | None:
             block=c.depth + 1,
             mask_token=mask_token,
             scaffold_in_block=c.scaffold_runs,
-            head_top_k=_top_k(c.draft_vocab),
+            head_top_k=top_k_of(c.draft_vocab),
         )
     return DraftDims(
         method="dflare" if isinstance(c, DFlareConfig) else "dflash",
@@ -256,15 +264,16 @@ def _draft_dims(source: Source, mask_token: int) -> DraftDims | None:
         kv_heads=c.kv_heads,
         head_dim=c.head_dim,
         block=c.block,
-        mask_token=c.mask_token,
+        mask_token=c.vocab if c.mask_embedding else c.mask_token,
+        own_mask=c.mask_embedding,
         scaffold_in_block=c.scaffold_in_block,
+        head_top_k=None if c.draft_vocab is None else top_k_of(c.draft_vocab),
         markov=MARKOV if c.markov_rank else None,
     )
 
 
 def _parity(
-    target: Path,
-    drafter: Path | None,
+    source: Source,
     folder: Path,
     graphs: dict[GraphName, GraphFile],
     limits: Limits,
@@ -279,7 +288,9 @@ def _parity(
             fix="pip install '.[train]' in slipstream's folder, or pass --no-parity",
         ) from error
     paths = {name: folder / graph.file for name, graph in graphs.items()}
-    return check_parity(target, drafter, paths, limits.max_position)
+    drafter = source.drafter.folder if source.drafter else None
+    vision = source.vision.dims if source.vision else None
+    return check_parity(source.target.folder, drafter, paths, limits.max_position, vision)
 
 
 def _exporter(checked: bool) -> str:

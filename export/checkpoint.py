@@ -2,22 +2,35 @@
 
 from __future__ import annotations
 
+import re
+import stat
+from collections.abc import Iterator
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeGuard
 
+import ml_dtypes
 import numpy as np
 from numpy.typing import NDArray
 from pydantic_core import from_json
 
+from planners.small_files import exists, small_file
 from runtime.errors import SlipstreamError
 
 Floats = NDArray[np.float32]
+Stored = NDArray[Any]  # fp32, fp16 or bf16 (ml_dtypes), as the file has it
 
 _HEADER_LIMIT = 100 << 20  # bytes; the format's own limit
 _BYTES = {"F32": 4, "F16": 2, "BF16": 2, "I64": 8, "BOOL": 1}
-_WEIGHTS = ("F32", "F16", "BF16")
+_WEIGHTS = {
+    "F32": np.dtype("<f4"),
+    "F16": np.dtype("<f2"),
+    "BF16": np.dtype(ml_dtypes.bfloat16),  # of the machine's byte order, as all of numpy's
+}
+_PIECE = 1 << 22  # numbers
+_MOST_AXES = 16
+_SHARD = re.compile(r"\w[\w.+-]{0,180}\.safetensors")
 
 
 class CheckpointError(SlipstreamError):
@@ -53,17 +66,26 @@ class Checkpoint:
         """Read config.json and the safetensors headers (one file, or shards by their index).
 
         Raises:
-            CheckpointError: a file is missing, cut short or no safetensors file.
+            CheckpointError: a file is missing, cut short or no safetensors file, or the index names
+                a tensor that is not in its shard.
         """
         folder = Path(folder)
-        config = _read_json(folder / "config.json", folder)
-        tensors: dict[str, Location] = {}
-        for path in _weight_files(folder):
-            tensors.update(_read_header(path))
-        return cls(folder, config, tensors)
+        config = read_json(folder / "config.json", folder)
+        index = folder / "model.safetensors.index.json"
+        if not exists(index):
+            return cls(folder, config, _read_header(folder / "model.safetensors"))
+        return cls(folder, config, _read_shards(index))
 
     def tensor(self, name: str, *shape: int) -> Floats:
         """One tensor as fp32, of exactly this shape.
+
+        Raises:
+            CheckpointError: as `stored`.
+        """
+        return self.stored(name, *shape).astype(np.float32, copy=False)
+
+    def stored(self, name: str, *shape: int) -> Stored:
+        """One tensor of exactly this shape in the file's own type: fp32, fp16 or bf16.
 
         Raises:
             CheckpointError: it is missing, has another shape, or holds a number that isn't finite.
@@ -71,15 +93,17 @@ class Checkpoint:
         place = self._place(name, shape)
         if place.dtype not in _WEIGHTS:
             raise self.unfit(name, f"a tensor of {', '.join(_WEIGHTS)}", place.dtype)
-        values = _decode(place)
-        if not np.isfinite(values).all():
+        values = np.fromfile(place.path, _WEIGHTS[place.dtype], prod(shape), offset=place.start)
+        if values.size < prod(shape):  # it was whole when its header was read
+            raise self.unfit(name, f"{prod(shape)} numbers", f"{values.size}: it was cut short")
+        if bad := sum(int((~np.isfinite(part)).sum()) for part in _pieces(values)):
             raise CheckpointError(
                 f"{place.path}: {name} holds numbers that are not finite",
                 expected="finite weights",
-                found=f"{int((~np.isfinite(values)).sum())} of {values.size} are NaN or infinite",
+                found=f"{bad} of {values.size} are NaN or infinite",
                 fix="train or save the checkpoint again",
             )
-        return values
+        return values.reshape(shape)
 
     def integers(self, name: str, *shape: int) -> NDArray[np.int64]:
         """One tensor of whole numbers, of exactly this shape.
@@ -121,11 +145,24 @@ class Checkpoint:
         return place
 
 
-def _weight_files(folder: Path) -> list[Path]:
-    index = folder / "model.safetensors.index.json"
-    if not index.is_file():
-        return [folder / "model.safetensors"]
-    weight_map = _read_json(index, folder).get("weight_map")
+def _read_shards(index: Path) -> dict[str, Location]:
+    """All shards' tensors, each where the index says that it is."""
+    weight_map = _weight_map(index)
+    shards = {name: _read_header(index.parent / name) for name in sorted({*weight_map.values()})}
+    for name, shard in weight_map.items():
+        if name not in shards[shard]:
+            raise CheckpointError(
+                f"{index} names a tensor that is not where it says",
+                expected=f"{name} in {shard}",
+                found=f"{len(shards[shard])} other tensors there",
+                fix="copy the whole checkpoint folder, or save it again with save_pretrained",
+            )
+    found = {name: place for places in shards.values() for name, place in places.items()}
+    return found | {name: shards[shard][name] for name, shard in weight_map.items()}
+
+
+def _weight_map(index: Path) -> dict[str, str]:
+    weight_map = read_json(index, index.parent).get("weight_map")
     if not isinstance(weight_map, dict) or not weight_map:
         raise CheckpointError(
             f"{index} has no weight_map",
@@ -133,21 +170,21 @@ def _weight_files(folder: Path) -> list[Path]:
             found=type(weight_map).__name__,
             fix="save the checkpoint again with save_pretrained",
         )
-    names = sorted({str(name) for name in weight_map.values()})
-    for name in names:
-        if Path(name).name != name:
+    for name in weight_map.values():
+        if not isinstance(name, str) or not _SHARD.fullmatch(name):
             raise CheckpointError(
-                f"{index} names a file outside of its folder",
-                expected="plain file names",
-                found=name,
+                f"{index} names a file outside of its folder, or one that is no safetensors file",
+                expected="plain file names, such as model-00001-of-00002.safetensors",
+                found=repr(name)[:120],
                 fix="save the checkpoint again with save_pretrained",
             )
-    return [folder / name for name in names]
+    return weight_map
 
 
-def _read_json(path: Path, folder: Path) -> dict[str, Any]:
+def read_json(path: Path, folder: Path) -> dict[str, Any]:
+    """A JSON object in a checkpoint's folder; raises CheckpointError that names the file."""
     try:
-        content = from_json(path.read_bytes())
+        content = from_json(small_file(path))
     except FileNotFoundError:
         raise CheckpointError(
             f"{folder} is no checkpoint folder",
@@ -175,7 +212,10 @@ def _read_json(path: Path, folder: Path) -> dict[str, Any]:
 def _read_header(path: Path) -> dict[str, Location]:
     """Parse a safetensors header: 8 bytes of length, JSON, then the tensors' bytes."""
     try:
-        size = path.stat().st_size
+        status = path.stat()
+        if not stat.S_ISREG(status.st_mode):  # a pipe may never end
+            raise ValueError(f"no regular file: {stat.filemode(status.st_mode)}")
+        size = status.st_size
         with path.open("rb") as file:
             length = int.from_bytes(file.read(8), "little")
             if not 2 <= length <= min(_HEADER_LIMIT, size - 8):
@@ -186,6 +226,7 @@ def _read_header(path: Path) -> dict[str, Location]:
             for name, entry in header.items()
             if name != "__metadata__"
         }
+        _check_lie_apart(places)
     except FileNotFoundError:
         raise CheckpointError(
             f"{path} is missing",
@@ -197,30 +238,40 @@ def _read_header(path: Path) -> dict[str, Location]:
         raise CheckpointError(
             f"{path} is damaged or no safetensors file",
             expected="a whole safetensors file of F32, F16 or BF16 tensors",
-            found=str(error) or type(error).__name__,
+            found=str(error)[:200] or type(error).__name__,
             fix="copy or save the checkpoint again (pickled .bin weights are never loaded)",
         ) from error
     return places
 
 
 def _location(path: Path, data: int, size: int, entry: dict[str, Any]) -> Location:
-    dtype, shape = str(entry["dtype"]), tuple(int(n) for n in entry["shape"])
-    start, stop = (int(n) for n in entry["data_offsets"])
+    dtype, shape, offsets = str(entry["dtype"]), entry["shape"], entry["data_offsets"]
     if dtype not in _BYTES:
         raise ValueError(f"a tensor of dtype {dtype}")
-    if min(shape, default=1) < 0 or start < 0 or stop - start != prod(shape) * _BYTES[dtype]:
+    if not _are_sizes(shape) or not _are_sizes(offsets) or len(shape) > _MOST_AXES:
+        raise ValueError(f"shape {shape} and offsets {offsets}"[:200])
+    start, stop = offsets
+    if stop - start != prod(shape) * _BYTES[dtype]:
         raise ValueError(f"offsets {start}..{stop} for shape {list(shape)} of {dtype}")
     if data + stop > size:
         raise ValueError(f"{size} bytes where {data + stop} are needed: it was cut short")
-    return Location(path, data + start, dtype, shape)
+    return Location(path, data + start, dtype, tuple(shape))
 
 
-def _decode(place: Location) -> Floats:
-    count = prod(place.shape)
-    if place.dtype == "BF16":
-        halves = np.fromfile(place.path, "<u2", count, offset=place.start)
-        # bf16 is the upper half of an fp32
-        return (halves.astype(np.uint32) << 16).view(np.float32).reshape(place.shape)
-    kind = "<f4" if place.dtype == "F32" else "<f2"
-    values = np.fromfile(place.path, kind, count, offset=place.start)
-    return values.astype(np.float32, copy=False).reshape(place.shape)
+def _are_sizes(numbers: object) -> TypeGuard[list[int]]:
+    return isinstance(numbers, list) and all(type(n) is int and 0 <= n < 1 << 63 for n in numbers)
+
+
+def _check_lie_apart(places: dict[str, Location]) -> None:
+    """Insist that no two tensors share bytes, as the format has it."""
+    end, before = 0, ""
+    for name, place in sorted(places.items(), key=lambda each: each[1].start):
+        if (size := prod(place.shape) * _BYTES[place.dtype]) and place.start < end:
+            raise ValueError(f"{name} and {before} share bytes")
+        end, before = max(end, place.start + size), name
+
+
+def _pieces(values: Stored) -> Iterator[Stored]:
+    """A flat array bit by bit, so that what is computed of it takes little memory."""
+    for start in range(0, len(values), _PIECE):
+        yield values[start : start + _PIECE]

@@ -1,59 +1,151 @@
-"""What a checkpoint's config.json says, checked: the target, and what drafters share with it."""
+"""What a target's config.json says, checked: its family, its options, and blocks to tap."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, TypeVar
+from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import Field
 
-from export.checkpoint import Checkpoint, CheckpointError
-from runtime.bundle import Count, Size
+from export.checkpoint import Checkpoint
+from export.config_keys import check_keys
+from export.decoder_config import (
+    DecoderConfig,
+    check_architecture,
+    check_full_attention,
+    decoder_fields,
+    unsupported,
+    validated,
+)
+from export.rope import rope_parameters
+
+Family = Literal["qwen3", "qwen2", "llama", "qwen2_5_vl", "qwen3_vl"]
+FAMILIES: dict[str, Family] = {
+    "Qwen3ForCausalLM": "qwen3",
+    "Qwen2ForCausalLM": "qwen2",
+    "LlamaForCausalLM": "llama",
+    "Qwen2_5_VLForConditionalGeneration": "qwen2_5_vl",
+    "Qwen3VLForConditionalGeneration": "qwen3_vl",
+}
+_VLMS = ("qwen2_5_vl", "qwen3_vl")
+_LONGEST_SECTION = 1 << 12  # frequencies; a damaged number must not fill the memory
+_DEEPSTACK = (8, 16, 24)  # Qwen3-VL's, where vision_config doesn't say
 
 
-class Qwen3Config(BaseModel):
-    """Sizes of a Qwen3 decoder (arXiv 2505.09388), as transformers writes them.
+class TargetConfig(DecoderConfig):
+    """A target's decoder.
 
     Attributes:
-        eps: of every RMSNorm.
-        theta: RoPE base.
-        tied: the head is the embedding table.
+        family: as `FAMILIES` names it.
+        prefix: of the decoder's tensor names in the checkpoint.
+        deepstack: the first blocks, after each of which features of pictures are added (Qwen3-VL).
     """
 
-    model_config = ConfigDict(frozen=True)
-
-    layers: Count
-    width: Size
-    heads: Count
-    kv_heads: Count
-    head_dim: Size = Field(multiple_of=2)
-    intermediate: Size
-    vocab: Size
-    eps: float = Field(gt=0, allow_inf_nan=False)
-    theta: float = Field(gt=0, allow_inf_nan=False)
-    max_position: Size
-    tied: bool = False
-
-    @model_validator(mode="after")
-    def _heads_divide(self) -> Qwen3Config:
-        if self.heads % self.kv_heads:
-            raise ValueError(f"a multiple of {self.kv_heads} key/value heads")
-        return self
+    family: Family = "qwen3"
+    prefix: str = "model."
+    deepstack: int = Field(default=0, ge=0)
 
     @property
-    def group(self) -> int:
-        """Query heads per key/value head."""
-        return self.heads // self.kv_heads
+    def vlm(self) -> bool:
+        """Whether it has a vision tower, and positions of three rows."""
+        return self.family in _VLMS
 
 
-def target_config(checkpoint: Checkpoint) -> Qwen3Config:
-    """The sizes of a Qwen3ForCausalLM checkpoint.
+def target_config(checkpoint: Checkpoint) -> TargetConfig:
+    """The sizes and options of a target's checkpoint.
 
     Raises:
-        CheckpointError: another architecture, or an option that the graphs don't have.
+        CheckpointError: another architecture, an option that the graphs don't have, or a key that
+            is unknown.
     """
-    check_architecture(checkpoint, "Qwen3ForCausalLM")
-    return validated(checkpoint, Qwen3Config, decoder_fields(checkpoint))
+    family = FAMILIES[check_architecture(checkpoint, *FAMILIES)]
+    vlm = family in _VLMS
+    raw = text_part(checkpoint, vlm)
+    check_keys(checkpoint, checkpoint.config, vlm=vlm)
+    check_keys(checkpoint, raw, vlm=vlm)
+    check_full_attention(checkpoint, raw)
+    fields = decoder_fields(checkpoint, raw)
+    heads, width = fields["heads"], fields["width"]
+    normed = family in ("qwen3", "qwen3_vl")
+    if not normed and fields["head_dim"] is None and _divides(heads, width):
+        fields["head_dim"] = width // heads
+    if family == "llama" and fields["kv_heads"] is None:
+        fields["kv_heads"] = heads  # from before grouped queries
+    biased = bool(raw.get("attention_bias"))
+    fields |= {
+        "family": family,
+        "tied": checkpoint.config.get("tie_word_embeddings", False) or fields["tied"],
+        "qk_norm": normed,
+        "qkv_bias": biased or family in ("qwen2", "qwen2_5_vl"),
+        "o_bias": biased and family not in ("qwen2", "qwen2_5_vl"),
+        "mlp_bias": bool(raw.get("mlp_bias")) and family == "llama",
+        "prefix": _text_prefix(checkpoint),
+        **(_mrope_fields(checkpoint, raw, family) if vlm else {}),
+    }
+    if not vlm and "mrope_section" in (rope_parameters(raw)[1] or {}):
+        raise unsupported(checkpoint, "rope_parameters", "no mrope_section: it is a VLM's", raw)
+    config = validated(checkpoint, TargetConfig, fields)
+    if config.mrope_section and not _sections_fit(config):
+        half = config.head_dim // 2
+        raise unsupported(checkpoint, "rope_scaling", f"an mrope_section of {half} in all", raw)
+    return config
+
+
+def text_part(checkpoint: Checkpoint, vlm: bool) -> Mapping[str, Any]:
+    """What describes the decoder: the whole config, or a VLM's `text_config` where it has one."""
+    text = checkpoint.config.get("text_config") if vlm else None
+    if text is None:
+        return checkpoint.config
+    if not isinstance(text, Mapping):
+        raise unsupported(checkpoint, "text_config", "an object")
+    return text
+
+
+def _divides(part: object, whole: object) -> bool:
+    """Whether both are sizes, and `whole` is a multiple of `part`."""
+    sizes = isinstance(part, int) and isinstance(whole, int) and part > 0
+    return sizes and whole % part == 0  # type: ignore[operator]
+
+
+def _text_prefix(checkpoint: Checkpoint) -> str:
+    """VLMs keep the decoder under another name, depending on who saved them."""
+    for prefix in ("model.language_model.", "language_model.model."):
+        if f"{prefix}embed_tokens.weight" in checkpoint.tensors:
+            return prefix
+    return "model."
+
+
+def _mrope_fields(checkpoint: Checkpoint, raw: Mapping[str, Any], family: Family) -> dict[str, Any]:
+    found = rope_parameters(raw)[1] or {}
+    sections = found.get("mrope_section", (16, 24, 24) if family == "qwen2_5_vl" else (24, 20, 20))
+    numbers = isinstance(sections, list | tuple) and len(sections) == 3
+    if not numbers or not all(type(n) is int and 0 <= n <= _LONGEST_SECTION for n in sections):
+        raise unsupported(checkpoint, "rope_scaling", "mrope_section of three whole numbers", raw)
+    interleaved = family == "qwen3_vl"
+    if found.get("mrope_interleaved", interleaved) != interleaved:
+        wanted = str(interleaved).lower()
+        raise unsupported(checkpoint, "rope_scaling", f"mrope_interleaved {wanted}", raw)
+    vision = checkpoint.config.get("vision_config")
+    deep = _DEEPSTACK
+    if isinstance(vision, Mapping):
+        deep = vision.get("deepstack_visual_indexes", _DEEPSTACK)
+    if not isinstance(deep, list | tuple):
+        raise unsupported(
+            checkpoint, "vision_config.deepstack_visual_indexes", "a list of blocks", vision
+        )
+    return {
+        "mrope_section": tuple(sections),
+        "mrope_interleaved": interleaved,
+        "deepstack": len(deep) if family == "qwen3_vl" else 0,
+    }
+
+
+def _sections_fit(config: DecoderConfig) -> bool:
+    half = config.head_dim // 2
+    _, height, width = config.mrope_section or (0, 0, 0)
+    if config.mrope_interleaved:
+        return 3 * height - 2 < half + 1 and 3 * width - 1 < half + 1
+    return len(config.rope_axes) == half
 
 
 def tap_rule(layers: int, count: int = 5) -> tuple[int, ...]:
@@ -62,105 +154,3 @@ def tap_rule(layers: int, count: int = 5) -> tuple[int, ...]:
         return (layers // 2,)
     count = min(count, layers - 3)
     return tuple(round(1 + i * (layers - 4) / max(count - 1, 1)) for i in range(count))
-
-
-_Config = TypeVar("_Config", bound=Qwen3Config)
-
-
-def check_architecture(checkpoint: Checkpoint, *known: str) -> str:
-    """The checkpoint's architecture, one of the known ones."""
-    found = checkpoint.config.get("architectures")
-    if found not in [[name] for name in known]:
-        raise CheckpointError(
-            f"{checkpoint.folder / 'config.json'}: unknown architecture",
-            expected=" or ".join(f'"architectures": ["{name}"]' for name in known),
-            found=str(found),
-            fix="slipstream exports a Qwen3 target and a DFlash, DFlare or EAGLE-3 drafter",
-        )
-    return str(found[0])
-
-
-def decoder_fields(checkpoint: Checkpoint) -> dict[str, Any]:
-    """The fields of `Qwen3Config`, not validated yet; raises CheckpointError for an option."""
-    raw = checkpoint.config
-    if raw.get("hidden_act", "silu") != "silu":
-        raise unsupported(checkpoint, "hidden_act", "silu")
-    if raw.get("attention_bias"):
-        raise unsupported(checkpoint, "attention_bias", "false")
-    if raw.get("use_sliding_window") or "sliding_attention" in str(raw.get("layer_types")):
-        raise unsupported(checkpoint, "use_sliding_window", "full attention in every layer")
-    rope = raw.get("rope_parameters") or raw.get("rope_scaling") or {}
-    if not isinstance(rope, Mapping):
-        raise unsupported(checkpoint, "rope_parameters", "an object")
-    if rope.get("rope_type", rope.get("type", "default")) != "default":
-        raise unsupported(checkpoint, "rope_parameters", "rope_type default")
-    return {
-        "layers": raw.get("num_hidden_layers"),
-        "width": raw.get("hidden_size"),
-        "heads": raw.get("num_attention_heads"),
-        "kv_heads": raw.get("num_key_value_heads"),
-        "head_dim": raw.get("head_dim"),
-        "intermediate": raw.get("intermediate_size"),
-        "vocab": raw.get("vocab_size"),
-        "eps": raw.get("rms_norm_eps"),
-        "theta": rope.get("rope_theta", raw.get("rope_theta")),
-        "max_position": raw.get("max_position_embeddings"),
-        "tied": raw.get("tie_word_embeddings", False),
-    }
-
-
-_NAMES = {
-    "layers": "num_hidden_layers",
-    "width": "hidden_size",
-    "heads": "num_attention_heads",
-    "kv_heads": "num_key_value_heads",
-    "intermediate": "intermediate_size",
-    "vocab": "vocab_size",
-    "eps": "rms_norm_eps",
-    "theta": "rope_theta",
-    "max_position": "max_position_embeddings",
-    "tied": "tie_word_embeddings",
-    "block": "block_size",
-    "mask_token": "dflash_config.mask_token_id",
-    "taps": "dflash_config.target_layer_ids",
-    "scaffold_in_block": "dflash_config.scaffold_in_block",
-    "markov_rank": "markov_rank",
-    "draft_vocab": "draft_vocab_size",
-    "depth": "ttt_length",
-    "fusion_softmax": "dflash_config.fusion_softmax",
-    "heterogeneous_kv": "dflash_config.heterogeneous_kv",
-    "fusion_fc": "dflash_config.fusion_fc",
-}
-
-
-def validated(checkpoint: Checkpoint, kind: type[_Config], fields: dict[str, Any]) -> _Config:
-    """A config of these fields; raises CheckpointError that names the key in config.json."""
-    try:
-        config = kind(**fields)
-    except ValidationError as error:
-        first = error.errors()[0]
-        field = str(first["loc"][0]) if first["loc"] else "heads"
-        raise CheckpointError(
-            f"{checkpoint.folder / 'config.json'}: {_NAMES.get(field, field)} is not valid",
-            expected=first["msg"],
-            found=repr(fields.get(field)),
-            fix="use the config.json that was saved with these weights",
-        ) from error
-    if any(f"layers.{config.layers}." in name for name in checkpoint.tensors):
-        raise CheckpointError(
-            f"{checkpoint.folder / 'config.json'}: num_hidden_layers is not valid",
-            expected="as many layers as there are weights for",
-            found=f"{config.layers}, and weights of a layer more",
-            fix="use the config.json that was saved with these weights",
-        )
-    return config
-
-
-def unsupported(checkpoint: Checkpoint, key: str, expected: str) -> CheckpointError:
-    """The error for an option that the graphs don't have."""
-    return CheckpointError(
-        f"{checkpoint.folder / 'config.json'}: {key} has a value that can't be exported",
-        expected=expected,
-        found=repr(checkpoint.config.get(key)),
-        fix="export a checkpoint without this option",
-    )

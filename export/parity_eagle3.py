@@ -5,19 +5,18 @@ The reference runs torch over the rows of one path at a time, with no bias and n
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
 from export.cache_rows import MASKED, CacheRows, Floats, Ints, causal, lineage
+from export.parity_draft_head import Add, check_draft_head
 from planners.nets.eagle3 import Eagle3
 from runtime.bundle import GraphName
 from runtime.engines.base import Array
 from runtime.engines.onnx import OnnxEngine
-
-Add = Callable[[str, Array, Tensor, bool], None]  # check, found, expected, relative
 
 
 def check_eagle3(
@@ -35,6 +34,7 @@ def check_eagle3(
         embed: the target's embedding.
         paths: [2, 17] tokens from position `start` on, the first 9 alike; taps: [2, 17, K*d].
     """
+    words = engines.get("draft_embed", engines["embed"])
     graph, rng = engines["draft"], np.random.default_rng(3)
     features = engines["fuse"].run({"taps": taps.numpy()}, {})["features"].copy()
     add("fuse", features, drafter.fuse(taps), True)
@@ -46,9 +46,7 @@ def check_eagle3(
         past = np.broadcast_to(branch.bias[:n, None], (n, s, branch.bias.shape[1]))
         outputs = graph.run(
             {
-                "embeddings": engines["embed"].run({"tokens": tokens.astype(np.int32)}, {})[
-                    "embeddings"
-                ],
+                "embeddings": words.run({"tokens": tokens.astype(np.int32)}, {})["embeddings"],
                 "features": np.ascontiguousarray(feature, np.float32),
                 "positions": np.ascontiguousarray(start + positions, np.int32),
                 "trunk_bias": trunk.bias[0],
@@ -64,12 +62,13 @@ def check_eagle3(
         """The last rows of one path: tokens [1 + S] whose rows have features [S, d]."""
         rows = torch.arange(1, len(tokens))
         expected, _ = drafter(
-            embed(torch.from_numpy(tokens[None, 1:])),
+            drafter.embed(torch.from_numpy(tokens[None, 1:]), embed),
             torch.from_numpy(feature[None]),
             (start + rows)[None],
             (rows[:, None] >= rows)[None],
         )
-        add(check, hidden, expected[0, len(expected[0]) - len(hidden) :], False)
+        # not normed, so as large as the residual stream is
+        add(check, hidden, expected[0, len(expected[0]) - len(hidden) :], True)
 
     first = run(paths[:1, 1:9], np.arange(1, 9)[None], features[:1, :8], causal(1, 8))
     compare("draft", first["hidden"][0], paths[0, :9], features[0, :8])
@@ -99,12 +98,6 @@ def check_eagle3(
             feature = np.concatenate([features[i, : verified - 1], above[i, line]])
             compare("draft tree", third["hidden"][i, node : node + 1], path, feature)
 
-    outputs = engines["draft_head"].run({"hidden": third["hidden"]}, {})
-    hidden = torch.from_numpy(third["hidden"])
-    logits = torch.full((*hidden.shape[:2], drafter.config.vocab_size), -torch.inf)
-    logits[..., drafter.tokens] = drafter.logits(hidden)
-    chosen = torch.from_numpy(outputs["top_tokens"].astype(np.int64))
-    add("draft head", outputs["top_logits"], logits.gather(-1, chosen), True)
-    add("draft logsumexp", outputs["logsumexp"], logits.logsumexp(-1), True)
-    best = logits.topk(chosen.shape[-1]).values
-    add("draft top k", -np.sort(-outputs["top_logits"], -1), best, True)
+    own = drafter.logits(torch.from_numpy(third["hidden"]))
+    vocab = drafter.config.vocab_size
+    check_draft_head(add, engines["draft_head"], third["hidden"], own, drafter.tokens, vocab)

@@ -7,7 +7,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from export.checkpoint import Checkpoint, CheckpointError
-from runtime.bundle import Token
+from runtime.strict import Token
 
 KEY = "self_draft"
 

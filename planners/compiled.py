@@ -12,11 +12,14 @@ from numpy.typing import NDArray
 
 from planners.fields import NumberField, ParseError, SlotField, Value, bad_value, compile_slot
 from planners.tokens import Tokenizer
+from runtime.errors import SlipstreamError
 from runtime.scaffold import VALUE, Scaffold, Span
 
 if TYPE_CHECKING:
     from planners.language import Language
 
+LONGEST = 1 << 14  # tokens of an output
+_LARGEST_SETS = 1 << 28  # bytes of all allowed sets
 Values = Mapping[str, Mapping[str, Value]]
 Parsed = dict[str, dict[str, Value]]
 
@@ -45,6 +48,8 @@ class CompiledLanguage:
     def __post_init__(self) -> None:
         self._fixed_at = tuple(np.flatnonzero(~self.scaffold.is_value).tolist())
         self._fixed = tuple(self.scaffold.tokens[list(self._fixed_at)].tolist())
+        # a target without a MASK of its own pads with the same token
+        self._mask_is_own = self.tokenizer.mask not in (self.tokenizer.null, self.tokenizer.eos)
         self._pick = itemgetter(*self._fixed_at, -1)  # -1: a tuple even of one position
 
     @classmethod
@@ -74,6 +79,7 @@ class CompiledLanguage:
                 tokens.append(tokenizer.eos)
                 allowed.append(None)
             spans.append(Span(section.name, start, len(tokens)))
+            _check_length(len(tokens))
         allowed_id, allowed_sets = _allowed_rows(allowed, tokenizer.vocab)
         scaffold = Scaffold(np.asarray(tokens, np.int64), allowed_id, allowed_sets, tuple(spans))
         return cls(scaffold, tuple(slots), tokenizer)
@@ -84,19 +90,19 @@ class CompiledLanguage:
         for slot in self.slots:
             try:
                 value = values[slot.section][slot.name]
-            except KeyError:
+            except (KeyError, TypeError, IndexError):
                 raise bad_value(f"{slot.section}.{slot.name}", "a value", "none") from None
             tokens[slot.start : slot.stop] = slot.field.write(value)
         return tokens
 
     def parse(self, tokens: Sequence[int] | NDArray[np.integer]) -> Parsed:
         """The slots' values; strict, and free of searching: every slot's place is known."""
-        row: list[int] = tokens.tolist() if isinstance(tokens, np.ndarray) else list(tokens)
+        row: list[int] = tokens.tolist() if isinstance(tokens, np.ndarray) else list(tokens or ())
         if len(row) != len(self.scaffold):
             raise ParseError(
                 "wrong_length", expected=f"{len(self.scaffold)} tokens", found=str(len(row))
             )
-        if self.tokenizer.mask in row:
+        if self._mask_is_own and self.tokenizer.mask in row:
             at = row.index(self.tokenizer.mask)
             raise ParseError("mask_left", self._where(at), expected="a token", found="MASK")
         if self._pick(row)[:-1] != self._fixed:
@@ -116,8 +122,12 @@ class CompiledLanguage:
             "wrong_scaffold",
             self._where(at),
             expected=f"{self.tokenizer.decode([wanted])!r} at position {at}",
-            found=repr(self.tokenizer.decode([row[at]])),
+            found=self._named(row[at]),
         )
+
+    def _named(self, token: object) -> str:
+        known = type(token) is int and 0 <= token < self.tokenizer.vocab
+        return repr(self.tokenizer.decode([token]) if known else token)  # type: ignore[list-item]
 
     def _where(self, position: int) -> str:
         for slot in self.slots:
@@ -126,12 +136,29 @@ class CompiledLanguage:
         return self.scaffold.section_of(position).name
 
 
+def _check_length(tokens: int) -> None:
+    if tokens > LONGEST:
+        raise SlipstreamError(
+            "the outputs of language.json are too long",
+            expected=f"at most {LONGEST} tokens",
+            found=f"{tokens}, or more",
+            fix="make its texts and slots shorter",
+        )
+
+
 def _allowed_rows(
     allowed: list[frozenset[int] | None], vocab: int
 ) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
     """Row of each position, and the different sets; row 0 allows everything."""
     rows: dict[frozenset[int] | None, int] = {None: 0}
     ids = [rows.setdefault(choices, len(rows)) for choices in allowed]
+    if len(rows) * vocab > _LARGEST_SETS:
+        raise SlipstreamError(
+            "language.json allows too many different sets of tokens",
+            expected=f"at most {_LARGEST_SETS // vocab} of {vocab} tokens",
+            found=str(len(rows)),
+            fix="make its choices narrower, or fewer",
+        )
     sets = np.zeros((len(rows), vocab), np.bool_)
     sets[0] = True
     for choices, row in rows.items():

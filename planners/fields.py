@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Literal
 
-from planners.slots import Choice, Number, Text
+from planners.slots import Bins, Choice, Number, Text
 from planners.tokens import Tokenizer
 from runtime.errors import SlipstreamError
 
@@ -18,6 +19,7 @@ ParseKind = Literal[
     "wrong_scaffold",
     "bad_choice",
     "bad_number",
+    "bad_action",
     "bad_text",
     "text_after_padding",
 ]
@@ -161,7 +163,7 @@ class NumberField:
     def write(self, value: Value) -> Sequence[int]:
         try:
             text = self.slot.write(float(value))
-        except ValueError:
+        except (ValueError, TypeError):
             raise bad_value(self.where, "a number", repr(value)) from None
         except SlipstreamError as error:
             raise bad_value(self.where, error.expected, error.found) from None
@@ -186,15 +188,76 @@ class NumberField:
         return sign * units / self.scale
 
 
-SlotField = ChoiceField | TextField | NumberField
+@dataclass(frozen=True)
+class BinsField:
+    """Writes and reads a number that is one token; any other token is an error, never a bin."""
+
+    where: str
+    slot: Bins
+    tokens: tuple[int, ...]
+    value_of: dict[int, float]
+    allowed: tuple[frozenset[int], ...]
+
+    @classmethod
+    def of(cls, slot: Bins, where: str, tokenizer: Tokenizer) -> BinsField:
+        tokens, value_of, allowed = _bins(slot, tokenizer)
+        return cls(where, slot, tokens, value_of, allowed)
+
+    def write(self, value: Value) -> Sequence[int]:
+        try:
+            return [self.tokens[self.slot.index(float(value))]]
+        except (ValueError, TypeError):
+            raise bad_value(self.where, "a number", repr(value)) from None
+        except SlipstreamError as error:
+            raise bad_value(self.where, error.expected, error.found) from None
+
+    def read(self, tokens: list[int]) -> float:
+        value = self.value_of.get(tokens[0])
+        if value is None:
+            last = self.slot.text(self.slot.count - 1)
+            raise ParseError(
+                "bad_action",
+                self.where,
+                expected=f"{self.slot.text(0)} to {last}",
+                found=f"token {tokens[0]}",
+            )
+        return value
 
 
-def compile_slot(slot: Choice | Text | Number, where: str, tokenizer: Tokenizer) -> SlotField:
+@lru_cache(maxsize=8)
+def _bins(
+    slot: Bins, tokenizer: Tokenizer
+) -> tuple[tuple[int, ...], dict[int, float], tuple[frozenset[int], ...]]:
+    """A row of bins as tokens: the same for every slot of a language that has it.
+
+    Raises:
+        SlipstreamError: the tokenizer splits one of them, or two are the same token.
+    """
+    tokens = tuple(tokenizer.single(slot.text(i)) for i in range(slot.count))
+    value_of = {token: slot.value(i) for i, token in enumerate(tokens)}
+    if len(value_of) < len(tokens):
+        raise SlipstreamError(
+            f"{tokenizer.source} has not a token for each of {slot.pattern}",
+            expected=f"{slot.count} different tokens",
+            found=f"{len(value_of)}",
+            fix="copy tokenizer.json from the checkpoint again, or correct the slot's pattern",
+        )
+    return tokens, value_of, (frozenset(tokens),)
+
+
+SlotField = ChoiceField | TextField | NumberField | BinsField
+
+
+def compile_slot(
+    slot: Choice | Text | Number | Bins, where: str, tokenizer: Tokenizer
+) -> SlotField:
     """Join one slot to a tokenizer."""
     if isinstance(slot, Choice):
         return ChoiceField.of(slot, where, tokenizer)
     if isinstance(slot, Text):
         return TextField.of(slot, where, tokenizer)
+    if isinstance(slot, Bins):
+        return BinsField.of(slot, where, tokenizer)
     return NumberField.of(slot, where, tokenizer)
 
 

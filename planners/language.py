@@ -15,15 +15,21 @@ from numpy.typing import NDArray
 from pydantic import Field, PrivateAttr, ValidationError, model_validator
 from pydantic_core import from_json
 
+from planners.actions import Codebook, Unicycle
 from planners.compiled import CompiledLanguage, Parsed, Values
 from planners.fields import ParseError, ParseKind
-from planners.slots import Choice, Number, Slot, Strict, Text
+from planners.motions import Motion
+from planners.observation import FUTURE_STATES
+from planners.slots import Bins, Choice, Number, Slot, Strict, Text
+from planners.small_files import exists, small_file
+from planners.text_waypoints import SpeedCurvature, Waypoints
 from planners.tokens import Tokenizer
 from runtime.errors import SlipstreamError
 from runtime.files import write_atomic
 from runtime.scaffold import Scaffold
 
 __all__ = [
+    "Bins",
     "Choice",
     "Language",
     "Number",
@@ -37,7 +43,7 @@ __all__ = [
 ]
 
 LANGUAGE_VERSION = 1
-WAYPOINTS = 5  # at 1..5 s
+Floats = NDArray[np.float64]
 _PLACEHOLDER = re.compile(r"<([a-z_][a-z0-9_]*)>")
 _FIX = "copy language.json from the bundle again, or write it with this version: Language.save"
 
@@ -47,14 +53,14 @@ class Piece:
     """Part of a template: fixed text, or a slot and its name."""
 
     text: str
-    slot: Choice | Text | Number | None = None
+    slot: Choice | Text | Number | Bins | None = None
 
 
 class Section(Strict):
     """A template such as `"speed": <speed>, ` in which `<speed>` stands for slots["speed"]."""
 
-    name: str = Field(pattern=r"^[a-z_][a-z0-9_]*$")
-    template: str
+    name: str = Field(pattern=r"^[a-z_][a-z0-9_]*$", max_length=1 << 6)
+    template: str = Field(max_length=1 << 16)
     slots: dict[str, Slot] = Field(default_factory=dict)
 
     @model_validator(mode="after")
@@ -85,31 +91,65 @@ class Section(Strict):
 class Language(Strict):
     """An output schema, `language.json`. The end-of-text token follows the last section.
 
-    The section `fork_section` is where rollouts part; its number slots x1, y1 .. x5, y5 are the
-    waypoints at 1..5 s in metres (x forward, y left).
+    The section `fork_section` is where rollouts part; its slots say where the vehicle will be.
+
+    Attributes:
+        motion: what those slots are and how they become a trajectory. Without it they are x1, y1 ..
+            x5, y5: waypoints at 1..5 s in metres (x forward, y left).
     """
 
     version: Literal[1] = LANGUAGE_VERSION  # type: ignore[assignment]
-    name: str
+    name: str = Field(max_length=1 << 8)
     fork_section: str = "trajectory"
-    sections: tuple[Section, ...] = Field(min_length=1)
+    motion: Motion | None = None
+    sections: tuple[Section, ...] = Field(min_length=1, max_length=1 << 8)
 
     _compiled: WeakKeyDictionary[Tokenizer, CompiledLanguage] = PrivateAttr(
         default_factory=WeakKeyDictionary
     )
 
     @model_validator(mode="after")
-    def _fork_has_waypoints(self) -> Language:
+    def _fork_has_the_motions_slots(self) -> Language:
         names = [section.name for section in self.sections]
         if len(set(names)) != len(names):
             raise ValueError(f"section names repeat: {names}")
         if self.fork_section not in names:
             raise ValueError(f"fork_section {self.fork_section!r} is none of {names}")
         slots = self.sections[names.index(self.fork_section)].slots
-        for name in _waypoint_names():
-            if not isinstance(slots.get(name), Number):
+        for name in self.moves.slots:
+            if not isinstance(slots.get(name), Number | Bins):
                 raise ValueError(f"section {self.fork_section} has no number slot {name}")
+        if isinstance(self.moves, Codebook):
+            self._check_entries(self.moves)
         return self
+
+    def _check_entries(self, codebook: Codebook) -> None:
+        """Insist on a bin for each entry: no token of the slots may mean none, or another one."""
+        slots = self._fork.slots
+        last = len(codebook.moves) - 1
+        for name in codebook.slots:
+            slot = slots[name]
+            if not isinstance(slot, Bins) or (slot.low, slot.high, slot.count) != (
+                0,
+                last,
+                last + 1,
+            ):
+                raise ValueError(f"slot {name} needs a bin for each of the {last + 1} moves")
+
+    @property
+    def moves(self) -> Waypoints | SpeedCurvature | Unicycle | Codebook:
+        """The motion, also where the file does not name one."""
+        return self.motion or Waypoints()
+
+    @property
+    def pads(self) -> bool:
+        """Whether NULL pads a slot: choices and texts, never numbers and bins."""
+        slots = (slot for section in self.sections for slot in section.slots.values())
+        return any(isinstance(slot, Choice | Text) for slot in slots)
+
+    @property
+    def _fork(self) -> Section:
+        return next(each for each in self.sections if each.name == self.fork_section)
 
     @classmethod
     def load(cls, path: str | Path) -> Language:
@@ -141,7 +181,8 @@ class Language(Strict):
 
     def save(self, path: str | Path) -> None:
         """Write `language.json`, whole or not at all."""
-        text = json.dumps(self.model_dump(mode="json"), ensure_ascii=False, separators=(",", ":"))
+        content = self.model_dump(mode="json", exclude=None if self.motion else {"motion"})
+        text = json.dumps(content, ensure_ascii=False, separators=(",", ":"))
         write_atomic(Path(path), text + "\n")
 
     def compiled(self, tokenizer: Tokenizer) -> CompiledLanguage:
@@ -179,24 +220,56 @@ class Language(Strict):
         """
         return self.compiled(tokenizer).parse(tokens)
 
-    def waypoints(self, parsed: Mapping[str, Mapping[str, str | float]]) -> NDArray[np.float64]:
-        """[5, 2] m at 1..5 s (x forward, y left) of a parsed output."""
+    def trajectory(
+        self, parsed: Mapping[str, Mapping[str, str | float]], v0: float, a0: float
+    ) -> Floats:
+        """[20, 2] m at 4 Hz (x forward, y left) of a parsed output.
+
+        Args:
+            v0: m/s, the speed now; a0: m/s², the acceleration now, both along x.
+        """
         section = parsed[self.fork_section]
-        flat = [float(section[name]) for name in _waypoint_names()]
-        return np.array(flat, np.float64).reshape(WAYPOINTS, 2)
+        numbers = np.array([float(section[name]) for name in self.moves.slots])
+        return self.moves.trajectory(numbers, v0, a0)
 
+    def motion_values(self, future: Floats, v0: float, a0: float) -> dict[str, str | float]:
+        """The fork section's values that say a driven path [20, 2] m at 4 Hz: training labels.
 
-def _waypoint_names() -> list[str]:
-    return [f"{axis}{second}" for second in range(1, WAYPOINTS + 1) for axis in "xy"]
+        They are clipped to what their slots hold.
+
+        Raises:
+            SlipstreamError: another shape, NaN, or the motion's steps don't fit a path of 5 s.
+        """
+        path = np.asarray(future, np.float64)
+        if path.shape != (FUTURE_STATES, 2) or not np.isfinite([*path.flat, v0, a0]).all():
+            raise SlipstreamError(
+                "a path can't be said in the language's motion",
+                expected=f"finite numbers of shape [{FUTURE_STATES}, 2], m at 4 Hz",
+                found=f"shape {list(path.shape)}, or numbers that are not finite",
+                fix="leave out the frame, or mend its path",
+            )
+        numbers = self.moves.values(path, v0, a0)
+        said: dict[str, str | float] = {}
+        for name, number in zip(self.moves.slots, numbers, strict=True):
+            slot = self._fork.slots[name]
+            assert isinstance(slot, Number | Bins)
+            said[name] = slot.clip(float(number))
+        return said
+
+    def waypoints(self, parsed: Mapping[str, Mapping[str, str | float]]) -> Floats:
+        """[K, 2] m of a parsed output whose motion is waypoints: [5, 2] at 1..5 s, usually."""
+        section = parsed[self.fork_section]
+        assert isinstance(self.moves, Waypoints), "this language has no waypoints"
+        return np.array([float(section[name]) for name in self.moves.slots]).reshape(-1, 2)
 
 
 def _read(path: Path) -> tuple[object, Any]:
-    if not path.is_file():
+    if not exists(path):
         raise SlipstreamError(
             f"{path} is missing", expected="a language.json", found="no file", fix=_FIX
         )
     try:
-        raw = from_json(path.read_bytes())
+        raw = from_json(small_file(path, 1 << 26))
     except (ValueError, OSError) as error:
         raise SlipstreamError(
             f"{path} can't be read", expected="JSON text", found=str(error), fix=_FIX

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import IntEnum
 from numbers import Integral, Real
@@ -45,6 +46,9 @@ class Observation:
         intent: the navigation command.
         time: s, the instant of the last state, on the drive's clock.
         frame: running number of the window within its drive.
+        images: camera name -> its picture, uint8 [height, width, 3] (red, green, blue), or as many
+            frames as the bundle takes, oldest first; None without cameras. A planner looks only at
+            the cameras of its bundle, so that a mapping may decode them when they are asked for.
 
     Raises:
         SlipstreamError: another shape, a NaN or infinity, or a field of another type.
@@ -58,6 +62,7 @@ class Observation:
     intent: Intent = Intent.UNKNOWN
     time: float = 0.0
     frame: int = 0
+    images: Mapping[str, Any] | None = None
 
     def __post_init__(self) -> None:
         for name in ("positions", "headings", "speeds", "accelerations", "yaw_rates"):
@@ -77,6 +82,8 @@ class Observation:
             raise _bad("frame", "a whole number of at least 0, below 2^32", repr(self.frame)[:80])
         if not isinstance(numbers["time"], Real) or not abs(self.time) < float("inf"):
             raise _bad("time", "a finite number of seconds", repr(self.time)[:80])
+        if self.images is not None and not isinstance(self.images, Mapping):
+            raise _bad("images", "a mapping: camera name -> picture", _described(self.images))
 
     def check_frame(self) -> None:
         """Refuse a history that is in another frame than that of its last state.

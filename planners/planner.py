@@ -6,6 +6,7 @@ import time
 from dataclasses import replace
 from pathlib import Path
 from threading import Lock
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,7 +17,6 @@ from planners.plan import Aggregate, Plan
 from planners.prompt import prompt_text
 from planners.rollouts import aggregate, impossible
 from planners.tokens import SpecialNames, Tokenizer
-from planners.trajectory import to_trajectory
 from runtime.bundle import Bundle
 from runtime.costs import load_or_measure
 from runtime.decode import Decoder
@@ -24,8 +24,12 @@ from runtime.engines.backend import CPU, Backend
 from runtime.engines.onnx import usable_cores
 from runtime.errors import BundleError, SlipstreamError
 from runtime.graphs import Graphs
+from runtime.prompt import Patches, Prompt
 from runtime.settings import DecodeSettings
 from runtime.tune import Threading, check_threads, fastest
+
+if TYPE_CHECKING:
+    from planners.cameras import CameraPrompts
 
 Floats = NDArray[np.float64]
 TIMES = np.arange(1, FUTURE_STATES + 1) / RATE_HZ
@@ -61,6 +65,7 @@ class Planner:
         )
         self.language = Language.load(bundle.folder / manifest.language)
         self.scaffold = self.language.compile(self.tokenizer)
+        self._cameras = _camera_prompts(bundle, self.tokenizer)
         self.threading, self.backend = threading, backend
         how = ("spin" if threading.spinning else "wait") if backend == CPU else backend.name
         key = f"{bundle.key}-{how.replace(':', '-')}"
@@ -96,7 +101,7 @@ class Planner:
         settings: DecodeSettings | None = None,
         rule: Aggregate = "guarded",
     ) -> Plan:
-        """Plan the next five seconds.
+        """Plan the next five seconds. A plan's latency begins when its pictures are decoded.
 
         Args:
             settings: how to decode; its frame is replaced by the observation's.
@@ -104,8 +109,8 @@ class Planner:
 
         Raises:
             SlipstreamError: an observation in another frame than that of its last state, more
-                rollouts than the bundle was made for, settings that it can't run, or another
-                thread's plan is not done yet.
+                rollouts than the bundle was made for, settings that it can't run, a picture that is
+                missing or of another size, or another thread's plan is not done yet.
         """
         settings = DecodeSettings() if settings is None else settings
         _check_kind("observation", observation, Observation)
@@ -124,10 +129,14 @@ class Planner:
             self._at_work.release()
 
     def _plan(self, observation: Observation, settings: DecodeSettings, rule: Aggregate) -> Plan:
+        pictures = self._cameras.pictures(observation) if self._cameras else []
         began = time.perf_counter()
         settings = replace(settings, frame=observation.frame)
-        prompt = np.asarray(self.tokenizer.encode(prompt_text(observation)), np.int64)
+        patches = self._cameras.patches(pictures) if self._cameras else None
+        cut = time.perf_counter() - began
+        prompt = self._prompt(observation, patches)
         decoded = self.decoder.decode(prompt, self.scaffold, settings, self.language.fork_section)
+        decoded.stats.add_before("patches", cut)
         speed = float(observation.speeds[-1])
         rollouts, problems = self._trajectories(
             decoded.tokens, speed, float(observation.accelerations[-1])
@@ -150,33 +159,58 @@ class Planner:
             flags=chosen.flags,
         )
 
+    def prompt(self, observation: Observation) -> Prompt:
+        """What the target reads of an observation, pictures included.
+
+        Raises:
+            SlipstreamError: a picture is missing, or is not what the bundle was exported for.
+        """
+        if self._cameras is None:
+            return self._prompt(observation, None)
+        return self._prompt(observation, self._cameras.patches(self._cameras.pictures(observation)))
+
+    def _prompt(self, observation: Observation, patches: Patches | None) -> Prompt:
+        if self._cameras is None:
+            tokens = self.tokenizer.encode(prompt_text(observation))
+            return Prompt(np.asarray(tokens, np.int64))
+        return self._cameras.prompt(observation, patches)
+
     def forget(self) -> None:
         """Forget what earlier frames taught the cost gate, as if the planner were just loaded."""
         self.decoder.forget()
 
     def text(self, tokens: NDArray[np.int64]) -> str:
         """An output [L] as text, padding left out."""
-        silent = {self.tokenizer.null, self.tokenizer.eos}
+        silent = {self.tokenizer.null, self.tokenizer.eos, *self.bundle.manifest.stop_tokens}
         return self.tokenizer.decode([int(t) for t in tokens if t not in silent])
 
     def _trajectories(
         self, tokens: NDArray[np.int64], speed: float, acceleration: float
     ) -> tuple[Floats, list[str]]:
         """[N, 20, 2] m, NaN where an output is unusable, and each rollout's problem or ''."""
-        waypoints = np.full((len(tokens), 5, 2), np.nan)
+        rollouts = np.full((len(tokens), FUTURE_STATES, 2), np.nan)
         problems = [""] * len(tokens)
         for i, output in enumerate(tokens):
             try:
                 parsed = self.language.parse(output, self.tokenizer)
-                waypoints[i] = self.language.waypoints(parsed)
+                rollouts[i] = self.language.trajectory(parsed, speed, acceleration)
             except ParseError as error:
                 problems[i] = f"parse: {error.kind}"
-        rollouts = to_trajectory(waypoints, speed, acceleration)
         for i, trajectory in enumerate(rollouts):
             problems[i] = problems[i] or impossible(trajectory, speed)
             if problems[i]:
                 rollouts[i] = np.nan
         return rollouts, problems
+
+
+def _camera_prompts(bundle: Bundle, tokenizer: Tokenizer) -> CameraPrompts | None:
+    """What writes the prompts of a bundle with cameras or a `prompt.json`, and loads what it needs
+    for that; None for slipstream's own text planners."""
+    if bundle.manifest.vision is None and "prompt.json" not in bundle.manifest.files:
+        return None
+    from planners.cameras import CameraPrompts
+
+    return CameraPrompts(bundle, tokenizer)
 
 
 def _check_kind(name: str, value: object, kind: type) -> None:

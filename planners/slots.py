@@ -1,13 +1,20 @@
-"""The typed slots of an output: a choice, a padded text, a fixed-width number."""
+"""The typed slots of an output: a choice, a padded text, a fixed-width number, a binned one."""
 
 from __future__ import annotations
 
 import math
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from runtime.errors import SlipstreamError
+
+# Bounds far beyond any language, so that a damaged number is an error and not all of the memory.
+Width = Annotated[int, Field(strict=True, gt=0, le=1 << 12)]  # tokens
+Name = Annotated[str, Field(max_length=1 << 10)]
+Bounded = Annotated[float, Field(strict=True, ge=-1e9, le=1e9)]  # NaN is neither
+Scale = Annotated[float, Field(strict=True, ge=1e-9, le=1e9)]
+Digits = Annotated[int, Field(strict=True, ge=0, le=9)]
 
 
 class Strict(BaseModel):
@@ -20,13 +27,13 @@ class Choice(Strict):
     """One of a few texts, padded with NULL to `width` tokens."""
 
     kind: Literal["choice"] = "choice"
-    options: tuple[str, ...] = Field(min_length=1)
-    width: int = Field(gt=0)
+    options: tuple[Name, ...] = Field(min_length=1, max_length=1 << 12)
+    width: Width
 
     @model_validator(mode="after")
     def _options_differ(self) -> Choice:
         if len(set(self.options)) != len(self.options) or "" in self.options:
-            raise ValueError(f"the options must be different texts, not {list(self.options)}")
+            raise ValueError(f"the options must be different texts, not {self.options[:8]}")
         return self
 
 
@@ -34,7 +41,7 @@ class Text(Strict):
     """Free text without quotes, backslashes, braces or line breaks, padded to `width` tokens."""
 
     kind: Literal["text"] = "text"
-    width: int = Field(gt=0)
+    width: Width
 
 
 class Number(Strict):
@@ -45,8 +52,8 @@ class Number(Strict):
     """
 
     kind: Literal["number"] = "number"
-    digits: int = Field(ge=0, le=9)  # before the dot
-    decimals: int = Field(ge=0, le=9)
+    digits: Digits  # before the dot
+    decimals: Digits
     signed: bool = True
     dot_is_value: bool = False
 
@@ -104,4 +111,66 @@ class Number(Strict):
         return sign + text[: self.digits] + dot + text[self.digits :]
 
 
-Slot = Annotated[Choice | Text | Number, Field(discriminator="kind")]
+class Bins(Strict):
+    """One of `count` tokens, which stand for evenly spaced numbers from `low` to `high`.
+
+    Actions of AutoVLA (arXiv 2506.13757, `<action_0>` ..) and of Alpamayo (arXiv 2511.00088, `<i0>`
+    ..). A codebook's entries are the numbers 0 to count - 1.
+
+    Attributes:
+        pattern: the tokens' text, with {} for the token's number.
+        first: number of the token that stands for `low`.
+    """
+
+    kind: Literal["bins"] = "bins"
+    pattern: str = Field(pattern=r"^[^{}]*\{\}[^{}]*$", max_length=1 << 6)
+    first: int = Field(default=0, strict=True, ge=0, lt=1 << 31)
+    count: int = Field(strict=True, gt=1, le=1 << 16)
+    low: Bounded
+    high: Bounded
+
+    width: ClassVar[int] = 1
+
+    @model_validator(mode="after")
+    def _rising(self) -> Bins:
+        if not self.low < self.high:
+            raise ValueError(f"low {self.low} is not below high {self.high}")
+        if not self.value(self.count - 2) < self.high or not self.low < self.value(1):
+            raise ValueError(f"{self.low} and {self.high} are too near for {self.count} bins")
+        return self
+
+    @property
+    def step(self) -> float:
+        """Between one bin's number and the next one's."""
+        return (self.high - self.low) / (self.count - 1)
+
+    def text(self, index: int) -> str:
+        """The token of a bin."""
+        return self.pattern.replace("{}", str(self.first + index))
+
+    def value(self, index: int) -> float:
+        """The number that a bin stands for."""
+        return self.low + index * self.step
+
+    def index(self, value: float) -> int:
+        """The bin nearest to a number.
+
+        Raises:
+            SlipstreamError: not finite, or more than half a bin outside.
+        """
+        place = (value - self.low) / self.step
+        if not -0.5 <= place <= self.count - 0.5:  # NaN is no number either
+            raise SlipstreamError(
+                "a number doesn't fit its bins",
+                expected=f"{self.low} to {self.high}",
+                found=str(value),
+                fix="clip the value, or give the slot other bounds",
+            )
+        return min(max(round(place), 0), self.count - 1)
+
+    def clip(self, value: float) -> float:
+        """The nearest number within the bounds; NaN stays NaN and is refused by `index`."""
+        return value if math.isnan(value) else min(max(value, self.low), self.high)
+
+
+Slot = Annotated[Choice | Text | Number | Bins, Field(discriminator="kind")]

@@ -8,10 +8,11 @@ from pathlib import Path
 
 import tokenizers
 
+from planners.small_files import exists, small_file
 from runtime.errors import SlipstreamError
 
 _FIX = "copy tokenizer.json from the checkpoint again, or export the bundle again"
-_PROBE = " a speed of 12.5 m/s"
+_PROBE = ' A speed of  12.5 m/s,\n\n\tx_1 = {"Y"}'
 
 
 @dataclass(frozen=True)
@@ -21,6 +22,36 @@ class SpecialNames:
     null: str | int = "<|NULL|>"  # pads a choice or a text to its fixed width
     mask: str | int = "|<MASK>|"  # a position that a block drafter fills
     eos: str | int = "<|endoftext|>"
+
+
+def read_tokenizer(path: str | Path) -> tokenizers.Tokenizer:
+    """Parse a `tokenizer.json`.
+
+    Raises:
+        SlipstreamError: no such file, or not a tokenizer.
+    """
+    path = Path(path)
+    if not exists(path):
+        raise SlipstreamError(
+            f"{path} is missing", expected="a tokenizer.json", found="no file", fix=_FIX
+        )
+    try:
+        inner = tokenizers.Tokenizer.from_str(small_file(path).decode())
+        # of training; a text is neither cut nor filled up here, as in transformers
+        inner.no_truncation()
+        inner.no_padding()
+        if getattr(inner.model, "dropout", None):
+            inner.model.dropout = None
+        if not inner.get_vocab_size():
+            raise ValueError("no token at all")
+        return inner
+    except Exception as error:  # the library raises bare Exception
+        raise SlipstreamError(
+            f"{path} can't be read",
+            expected="a tokenizer.json of the Hugging Face tokenizers library",
+            found=str(error)[:200],
+            fix=_FIX,
+        ) from error
 
 
 class Tokenizer:
@@ -43,6 +74,13 @@ class Tokenizer:
         self._inner, self.source = inner, source
         self._texts: dict[str, int] = inner.get_vocab(with_added_tokens=True)
         known = max(self._texts.values()) + 1
+        if twice := len(self._texts) - len(set(self._texts.values())):
+            raise SlipstreamError(
+                f"{source} has tokens of the same id",
+                expected="an id of its own for each token",
+                found=f"{twice} of {len(self._texts)} have another one's",
+                fix=_FIX,
+            )
         if vocab is not None and vocab < known:
             raise SlipstreamError(
                 f"the vocabulary is smaller than that of {source}",
@@ -54,11 +92,11 @@ class Tokenizer:
         self.null = self._special("null", special.null)
         self.mask = self._special("mask", special.mask)
         self.eos = self._special("eos", special.eos)
-        if "".join(self.decode([token]) for token in self.encode(_PROBE)) != _PROBE:
+        if (back := self._there_and_back(_PROBE)) != _PROBE:
             raise SlipstreamError(
                 f"{source} is no byte-level tokenizer",
                 expected="tokens whose texts join to exactly the text that was encoded",
-                found=f"{_PROBE!r} comes back as {self.decode(self.encode(_PROBE))!r}",
+                found=f"{_PROBE!r} comes back as {back!r}",
                 fix="use a checkpoint of the Qwen, Llama-3 or GPT-2 tokenizer family",
             )
 
@@ -77,20 +115,7 @@ class Tokenizer:
             SlipstreamError: no such file, not a tokenizer, a special token is missing, or its
                 tokens don't join to the text (not byte-level).
         """
-        path = Path(path)
-        if not path.is_file():
-            raise SlipstreamError(
-                f"{path} is missing", expected="a tokenizer.json", found="no file", fix=_FIX
-            )
-        try:
-            inner = tokenizers.Tokenizer.from_str(path.read_text(encoding="utf-8"))
-        except Exception as error:  # the library raises bare Exception
-            raise SlipstreamError(
-                f"{path} can't be read",
-                expected="a tokenizer.json of the Hugging Face tokenizers library",
-                found=str(error)[:200],
-                fix=_FIX,
-            ) from error
+        inner = read_tokenizer(path)
         return cls(inner, special, vocab=vocab, source=str(path))
 
     def encode(self, text: str) -> list[int]:
@@ -147,13 +172,21 @@ class Tokenizer:
             )
         return ids[0]
 
+    def _there_and_back(self, text: str) -> str:
+        try:
+            return "".join(self.decode([token]) for token in self.encode(text))
+        except Exception as error:  # the library raises bare Exception
+            return f"{error}"
+
     def _special(self, role: str, token: str | int) -> int:
-        known = token in self._texts if isinstance(token, str) else 0 <= token < self.vocab
+        known = token in self._texts
+        if not isinstance(token, str):
+            known = type(token) is int and 0 <= token < self.vocab
         if not known:
             raise SlipstreamError(
                 f"{self.source} has no {role} token",
                 expected=f"a token {token!r}",
                 found="no such token",
-                fix=f"name the checkpoint's own one: SpecialNames({role}=...)",
+                fix=f"name the checkpoint's own one: --{role} TOKEN, or SpecialNames({role}=...)",
             )
         return self._texts[token] if isinstance(token, str) else token

@@ -6,28 +6,38 @@ import os
 from functools import cached_property
 from os import PathLike
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import Field, ValidationError, model_validator
 from pydantic_core import from_json
 
 from runtime.errors import BundleError
 from runtime.files import sha256
+from runtime.strict import Count, FileName, Size, Strict, Token
+from runtime.vision_dims import CameraDims, VisionDims
+
+__all__ = [
+    "BUNDLE_VERSION",
+    "MANIFEST",
+    "AttentionDims",
+    "Bundle",
+    "CameraDims",
+    "DraftDims",
+    "GraphFile",
+    "GraphName",
+    "Limits",
+    "Manifest",
+    "Provenance",
+    "Strict",
+    "TargetDims",
+    "VisionDims",
+]
 
 BUNDLE_VERSION = 1
 MANIFEST = "bundle.json"
-GraphName = Literal["embed", "target", "draft", "head", "fuse", "draft_head"]
-# Bounds far beyond any model, so that a damaged number is an error and not all of the memory.
-Size = Annotated[int, Field(strict=True, gt=0, le=1 << 20)]
-Count = Annotated[int, Field(strict=True, gt=0, le=1 << 10)]
-Token = Annotated[int, Field(strict=True, ge=0)]
-FileName = Annotated[str, Field(pattern=r"^\w[\w.+-]*$", max_length=128)]  # beside bundle.json
-
-
-class Strict(BaseModel):
-    """No unknown keys, no changes after loading."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
+GraphName = Literal[
+    "embed", "target", "draft", "head", "fuse", "draft_head", "draft_embed", "vision"
+]
 
 
 class AttentionDims(Strict):
@@ -46,16 +56,26 @@ class AttentionDims(Strict):
 
 
 class TargetDims(AttentionDims):
-    """The target's sizes: d width, V vocabulary, K taps."""
+    """The target's sizes: d width, V vocabulary, K taps.
+
+    Attributes:
+        taps: 0-based blocks whose output residual is tapped.
+        mrope: positions have three rows: time, height and width.
+        deepstack: the first blocks, after each of which features of pictures are added.
+    """
 
     width: Size
     vocab: Size
-    taps: list[int] = Field(min_length=1)  # 0-based block whose output residual is tapped
+    taps: list[int] = Field(min_length=1)
+    mrope: bool = False
+    deepstack: int = Field(default=0, strict=True, ge=0, le=1 << 10)
 
     @model_validator(mode="after")
     def _taps_are_layers(self) -> TargetDims:
         if not all(0 <= tap < self.layers for tap in self.taps):
             raise ValueError(f"taps {self.taps} are not all among layers 0..{self.layers - 1}")
+        if self.deepstack > self.layers:
+            raise ValueError(f"deepstack {self.deepstack} is above {self.layers} layers")
         return self
 
 
@@ -64,12 +84,18 @@ class DraftDims(AttentionDims):
 
     A stepwise drafter (EAGLE-3) drafts a token a pass; its block counts the anchor and the passes,
     and fixed tokens that are passed with the token before them come on top. A target that drafts
-    for itself (`self`) has no graph more; its sizes are given again.
+    for itself (`self`) has no graph more; its sizes are given again. A drafter with an embedding of
+    its own has a graph `draft_embed`, one with a head of its own `draft_head`.
+
+    Attributes:
+        mask_token: what stands where a token is drafted.
+        own_mask: its embedding is a row of its own behind the vocabulary's; it is then token V.
     """
 
     method: Literal["dflash", "dflare", "eagle3", "self"] = "dflash"
     block: int = Field(strict=True, gt=1, le=1 << 10)
     mask_token: Token
+    own_mask: bool = False
     # Fixed tokens stand in the block as themselves, or are passed with the token before them;
     # published checkpoints have masks there, or take a pass for each.
     scaffold_in_block: bool = False
@@ -92,11 +118,14 @@ class DraftDims(AttentionDims):
     def graphs(self) -> set[GraphName]:
         """What a bundle with this drafter needs besides the target's graphs."""
         own: set[GraphName] = set() if self.of_target else {"draft"}
-        return own | {"fuse", "draft_head"} if self.stepwise else own
+        own |= {"fuse"} if self.stepwise else set()
+        return own | {"draft_head"} if self.head_top_k is not None else own
 
     @model_validator(mode="after")
     def _heads_are_known(self) -> DraftDims:
-        if self.stepwise != (self.head_top_k is not None):
+        if self.stepwise and self.head_top_k is None:
+            raise ValueError("head_top_k is missing: a stepwise drafter has a head of its own")
+        if self.of_target and self.head_top_k is not None:
             raise ValueError("head_top_k belongs to a drafter with a head of its own")
         if self.of_target and self.markov is not None:
             raise ValueError("markov belongs to a drafter of its own")
@@ -145,6 +174,7 @@ class Manifest(Strict):
     name: str
     target: TargetDims
     draft: DraftDims | None = None
+    vision: VisionDims | None = None
     graphs: dict[GraphName, GraphFile]
     # k of the head graph; equal to the vocabulary, its logits come in token order
     head_top_k: Size
@@ -154,14 +184,18 @@ class Manifest(Strict):
     mask_token: Token
     null_token: Token
     eos_token: Token
+    stop_tokens: list[Token] = Field(default_factory=list)  # all that end an output
     limits: Limits
     provenance: Provenance
 
     @model_validator(mode="after")
     def _graphs_are_there(self) -> Manifest:
         wanted = {"embed", "target", "head"} | (self.draft.graphs if self.draft else set())
+        wanted |= {"vision"} if self.vision else set()
         if missing := sorted(wanted - set(self.graphs)):
             raise ValueError(f"graphs lack {', '.join(missing)}")
+        if self.vision is None and "vision" in self.graphs:
+            raise ValueError("a graph `vision` without the key `vision`: its cameras")
         return self
 
     @model_validator(mode="after")
@@ -180,12 +214,19 @@ class Manifest(Strict):
 
     @model_validator(mode="after")
     def _tokens_are_in_the_vocabulary(self) -> Manifest:
+        vocab = self.target.vocab
         tokens = {name: getattr(self, name) for name in ("mask_token", "null_token", "eos_token")}
-        if self.draft:
+        if self.draft and self.draft.own_mask:
+            if self.draft.mask_token != vocab:
+                raise ValueError(f"draft.mask_token {self.draft.mask_token} of own_mask: {vocab}")
+        elif self.draft:
             tokens["draft.mask_token"] = self.draft.mask_token
+        if self.vision:
+            names = "image_token", "vision_start", "vision_end"
+            tokens |= {f"vision.{name}": getattr(self.vision, name) for name in names}
         for name, token in tokens.items():
-            if token >= self.target.vocab:
-                raise ValueError(f"{name} {token} is outside of the {self.target.vocab} tokens")
+            if token >= vocab:
+                raise ValueError(f"{name} {token} is outside of the {vocab} tokens")
         if self.head_top_k > self.target.vocab:
             raise ValueError(f"head_top_k {self.head_top_k} is above vocab {self.target.vocab}")
         return self

@@ -94,10 +94,11 @@ class TwoPartCache:
         self.branches = self._open_branches(1, aside)
         self.forked = False
 
-    def reset(self) -> None:
-        """Forget everything, keep the memory."""
-        self.trunk.used = 0
-        self.trunk.bias[:] = MASKED
+    def reset(self, keep: int = 0) -> None:
+        """Forget everything but the trunk's first `keep` rows, which hold; keep the memory."""
+        assert keep <= self.leading, "only rows that hold can stay"
+        self.trunk.used = keep
+        self.trunk.bias[:, keep:] = MASKED
         self.branches = self._open_branches(1, self.aside_rows)
         self.forked = False
 
@@ -109,6 +110,18 @@ class TwoPartCache:
     def nbytes(self) -> int:
         """Bytes of keys and values: trunk + N * branch."""
         return sum(layer.nbytes for part in (self.trunk, self.branches) for layer in part.layers)
+
+    @property
+    def leading(self) -> int:
+        """Rows at the trunk's begin that hold, without a gap."""
+        holds = self.trunk.bias[0, : self.trunk.used] == 0.0
+        return len(holds) if holds.all() else int(np.argmin(holds))
+
+    def startable(self, rows: int) -> int:
+        """The largest number of the trunk's rows, up to `rows`, right behind which a pass of one
+        rollout may write."""
+        step = self._step(1)
+        return rows // step * step
 
     def fork(self, n: int) -> None:
         """Freeze the trunk and open n branches over it; no key or value is copied."""
@@ -206,6 +219,16 @@ class TwoPartCache:
             self.branches.bias[:, :t],
         )
 
+    def places(self) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
+        """Positions of the rows in `feeds`, [P] and [N, T], of a cache that holds every position
+        once and in order, as a block drafter's does; masked rows have any."""
+        trunk = (self.trunk.bias[0] == 0.0).cumsum()
+        branches = (self.branches.bias == 0.0).cumsum(axis=1) + trunk[-1]
+        p, t = self.trunk.bucket, self.branches.bucket
+        found = (np.asarray(rows - 1, np.int32) for rows in (trunk[:p], branches[:, :t]))
+        first, second = found
+        return np.ascontiguousarray(first), np.ascontiguousarray(second)
+
     def check_integrity(self) -> None:
         """Assert what must always hold."""
         for part in (self.trunk, self.branches):
@@ -253,6 +276,10 @@ class TwoPartCache:
 
     def _aligned(self, used: int) -> int:
         """The first row from `used` on that a pass may write at."""
-        row = self.rollouts * prod(self._row) * self.dtype.itemsize
-        step = self.device.alignment // gcd(row, self.device.alignment)
+        step = self._step(self.rollouts)
         return -(-used // step) * step
+
+    def _step(self, rollouts: int) -> int:
+        """Every how many rows a pass may write."""
+        row = rollouts * prod(self._row) * self.dtype.itemsize
+        return self.device.alignment // gcd(row, self.device.alignment)

@@ -27,6 +27,7 @@ from runtime.graphs import Graphs
 
 Floats = NDArray[np.float64]
 REPEATS = 5
+SCHEMA_ROWS = 64
 VERSION = 2
 
 
@@ -99,6 +100,8 @@ def measure(graphs: Graphs) -> CostCurve:
     # a stepwise drafter's block says how many passes it makes, not how wide they are
     wide = draft.block if draft and not draft.stepwise else 16
     rows = sorted({1, 2, 4, 8, wide})
+    if draft and draft.of_target:  # a block of the schema holds fixed tokens too
+        rows = sorted({*rows, min(SCHEMA_ROWS, limits.branch)})
     lengths = sorted({min(128, limits.trunk // 2), limits.trunk})
     shape = (len(rollouts), len(rows), len(lengths))
     target, drafter = np.empty(shape), np.full(shape, np.inf)
@@ -141,9 +144,9 @@ def draft_pass(graphs: Graphs, n: int, s: int, length: int) -> Callable[[], None
     bias = np.zeros((n, s, context + s), np.float32)
 
     def run() -> None:
-        block = graphs.embed(tokens)
+        block = graphs.embed_draft(tokens)
         hidden = graphs.draft(block, positions, taps, positions[:, :context], bias, cache)
-        graphs.head(hidden)
+        graphs.draft_head(hidden)
 
     return run
 
@@ -156,7 +159,7 @@ def _step_pass(graphs: Graphs, n: int, s: int, length: int) -> Callable[[], None
     features = graphs.device.to_device(np.zeros((n, s, graphs.manifest.target.width), np.float32))
 
     def run() -> None:
-        hidden = graphs.step(graphs.embed(tokens), features, positions, bias, cache)
+        hidden = graphs.step(graphs.embed_draft(tokens), features, positions, bias, cache)
         graphs.draft_head(hidden)
 
     return run

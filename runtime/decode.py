@@ -17,15 +17,19 @@ from runtime.drafter import BlockDrafter
 from runtime.draws import Draws
 from runtime.engines.device import Buffer
 from runtime.fits import check_fits
-from runtime.gate import ARMS, Gate
+from runtime.gate import ARMS, Gate, widths_of
 from runtime.graphs import Graphs
+from runtime.inputs import Inputs
 from runtime.judge import Judge
+from runtime.prompt import Prompt
 from runtime.propose import Block
 from runtime.proposer import MAX_NODES, Proposer
+from runtime.reuse import TrunkMemory
 from runtime.scaffold import Scaffold
 from runtime.script import Rollouts, Script
+from runtime.section_diffusion import SectionDiffusion
 from runtime.self_drafter import SelfDrafter
-from runtime.settings import DRAFTING, DecodeSettings, Sampling
+from runtime.settings import DRAFTING, UNVERIFIED, DecodeSettings, Sampling
 from runtime.step_drafter import StepDrafter
 from runtime.step_gate import StepGate
 from runtime.step_proposer import StepProposer
@@ -35,7 +39,6 @@ from runtime.tree import causal, tree_bias
 Array = NDArray[Any]
 Ints = NDArray[np.int64]
 
-NARROWEST = 4  # half a block is worth offering to the gate from this width on
 # sees the end of a round: the rollouts, the target's cache, and the drafter's
 Observer = Callable[[Rollouts, TwoPartCache, "TwoPartCache | None"], None]
 
@@ -67,6 +70,8 @@ class Decoder:
         if manifest.draft and not manifest.draft.of_target:
             self.draft_cache = graphs.cache(manifest.draft, limits.trunk, limits.branch)
         self._gates: dict[tuple[str, str], Gate] = {}
+        ahead = int(bool(manifest.draft and manifest.draft.stepwise))
+        self.memory = TrunkMemory(manifest.vision, ahead)
 
     def gate(self, settings: DecodeSettings) -> Gate | None:
         """The gate of a method and rule, for each accepts in its own way; None where a block width
@@ -78,33 +83,43 @@ class Decoder:
             return None
         key = settings.method, settings.rule
         if key not in self._gates:
-            half = (draft.block // 2,) if draft.block // 2 >= NARROWEST else ()
-            widths, arms = (*half, draft.block), ARMS[settings.method]
+            widths, arms = widths_of(draft, settings.method), ARMS[settings.method]
             kind = StepGate if draft.stepwise else Gate
             self._gates[key] = kind(self.curve, widths, arms)
         return self._gates[key]
 
     def forget(self) -> None:
-        """Forget what the gates have learned: the next frame is decoded like the first one."""
+        """Forget what the gates have learned, and the last frame: the next one is decoded like the
+        first."""
         self._gates.clear()
+        self.memory.forget()
 
     def decode(
-        self, prompt: Ints, scaffold: Scaffold, settings: DecodeSettings, fork_at: str | None
+        self,
+        prompt: Prompt | Ints,
+        scaffold: Scaffold,
+        settings: DecodeSettings,
+        fork_at: str | None,
     ) -> Decoded:
         """Decode one output.
 
+        Leading rows of the prompt that are the same as in the frame before stay in the cache.
+
         Args:
-            prompt: [Lp] tokens, at least two.
+            prompt: at least two tokens; [Lp] tokens stand for a prompt of text.
             fork_at: section whose first value the rollouts part at; None forks at the very start.
 
         Raises:
-            SlipstreamError: the settings ask for what the bundle does not have.
+            SlipstreamError: the settings ask for what the bundle does not have, or the prompt does
+                not fit it.
             CacheFullError: prompt or output are longer than the bundle's limits.
         """
-        script = Script.of(np.asarray(prompt, np.int64), scaffold)
+        prompt = Prompt.of(prompt)
+        prompt.check(self.graphs.manifest)
+        script = Script.of(prompt, scaffold)
         fork = script.first_value(fork_at or scaffold.sections[0].name)
         check_fits(self.graphs.manifest, script, fork, settings)
-        frame = _Frame(self, script, settings)
+        frame = _Frame(self, prompt, script, settings)
         frame.prefill()
         if settings.rollouts > 1 or settings.sampling != settings.prefix_sampling:
             frame.advance(fork, settings.prefix_sampling)
@@ -117,16 +132,22 @@ class Decoder:
 class _Frame:
     """One frame in the making: its caches, rollouts and counters."""
 
-    def __init__(self, decoder: Decoder, script: Script, settings: DecodeSettings) -> None:
+    def __init__(
+        self, decoder: Decoder, prompt: Prompt, script: Script, settings: DecodeSettings
+    ) -> None:
         self.began = time.perf_counter()
         self.graphs, self.gate, self.settings = decoder.graphs, decoder.gate(settings), settings
         self.observe = decoder.observe
         self.script = script
-        self.cache = decoder.cache
-        self.cache.reset()
-        self.drafter = self._open_drafter(decoder)
+        self.inputs = Inputs(self.graphs, prompt)
+        self.cache, self.memory = decoder.cache, decoder.memory
+        self.draft_cache = decoder.draft_cache if settings.method in DRAFTING else None
+        most = self._first_anchor - 1
+        kept = self.memory.keep(prompt, settings.frame, most, self.cache, self.draft_cache)
+        self.cache.reset(kept)
+        self.drafter = self._open_drafter(kept)
         self.rollouts = Rollouts(
-            np.zeros(1, np.int64), self.script.tokens[None].copy(), np.zeros(1, np.int64)
+            np.zeros(1, np.int64), self.script.tokens[None].copy(), np.full(1, kept)
         )
         self.stats = FrameStats()
         self.sampling = settings.prefix_sampling
@@ -134,17 +155,25 @@ class _Frame:
         self.draws = Draws(settings.seed, settings.frame)
         self.judge = Judge(self.graphs, self.script, self.draws, self.stats)
         self.proposer = self._open_proposer()
+        self.diffusion: SectionDiffusion | None = None
+        if settings.method in UNVERIFIED:
+            shared = self.cache, self.script, settings, self.draws, self.stats
+            self.diffusion = SectionDiffusion(self.graphs, *shared)
 
     def prefill(self) -> None:
-        """Everything known from the start, short of the last token, which anchors round one."""
-        last = int(self.script.next_value[self.script.prompt - 1]) - 1
-        if self.settings.method == "ar":
-            last = self.script.prompt - 1
-        self._known_pass(last, "prefill")
+        """Everything known from the start that is not kept, short of the token that anchors round
+        one."""
+        kept = int(self.rollouts.start[0])
+        self.stats.prompt_rows, self.stats.kept_rows = self._first_anchor, kept
+        self.inputs.encode(kept, self.stats)
+        self._known_pass(self._first_anchor, "prefill")
 
     def advance(self, until: int, sampling: Sampling) -> None:
         """Decode all rollouts up to position `until`, exclusive."""
         self.sampling = sampling
+        if self.diffusion is not None:
+            self._fill(self.diffusion, until)
+            return
         if self.gate is None:
             self._rounds(until)
             return
@@ -167,6 +196,22 @@ class _Frame:
                 draft_cache = self.drafter.cache if self.drafter else None
                 self.observe(self.rollouts, self.cache, draft_cache)
 
+    def _fill(self, diffusion: SectionDiffusion, until: int) -> None:
+        """Block by block; each is cached when the next one begins, or at the fork."""
+        blocks = diffusion.open_blocks(self.rollouts, until)
+        done = blocks[0].anchor if blocks else until
+        for block in blocks:
+            if self.rollouts.start[0] < block.anchor:
+                self._known_pass(block.anchor, "verify")
+            for _ in diffusion.passes(self.rollouts, block, self.sampling):
+                self._note_first_token()
+            tokens = len(self.rollouts) * (block.last - done)
+            self.stats.count_filling(block.section, 0, tokens)
+            done = block.last
+        if until == len(self.script):
+            self.rollouts.start[:] = until - 1  # nothing reads the last block from the cache
+        self._leave(until)
+
     def fork(self, n: int, at: int) -> None:
         """Open n branches; what is fixed before the fork is passed once, not n times."""
         if self.rollouts.start[0] < at - 1:
@@ -182,6 +227,7 @@ class _Frame:
     def finish(self) -> Decoded:
         tokens = np.stack([self.finished[i] for i in range(self.settings.rollouts)])
         self._measure_memory()
+        self.memory.remember(self.cache, self.draft_cache)
         self.stats.total = time.perf_counter() - self.began
         return Decoded(tokens[:, self.script.prompt :], self.stats)
 
@@ -195,7 +241,8 @@ class _Frame:
         with self.stats.stage("embed"):
             embeddings = self.graphs.embed(block.tokens)
         with self.stats.stage("verify"):
-            hidden, taps = self.graphs.target(embeddings, block.positions, bias, self.cache)
+            positions = self.script.turned(block.positions)
+            hidden, taps = self.graphs.target(embeddings, positions, bias, self.cache)
         self.stats.target_passes += 1
         return hidden, taps
 
@@ -219,14 +266,23 @@ class _Frame:
 
     # What the steps lean on.
 
-    def _open_drafter(self, decoder: Decoder) -> BlockDrafter | SelfDrafter | StepDrafter | None:
-        draft, cache = self.graphs.manifest.draft, decoder.draft_cache
+    @property
+    def _first_anchor(self) -> int:
+        """Place of the token that anchors round one: the last that is known from the start."""
+        if self.settings.method == "ar":
+            return self.script.prompt - 1
+        return int(self.script.next_value[self.script.prompt - 1]) - 1
+
+    def _open_drafter(self, kept: int) -> BlockDrafter | SelfDrafter | StepDrafter | None:
+        draft, cache = self.graphs.manifest.draft, self.draft_cache
         if self.settings.method not in DRAFTING or draft is None:
             return None
         if cache is None:
             return SelfDrafter(self.graphs, self.cache)
-        cache.reset()
-        return (StepDrafter if draft.stepwise else BlockDrafter)(self.graphs, cache)
+        cache.reset(kept)
+        if draft.stepwise:
+            return StepDrafter(self.graphs, cache, self.inputs)
+        return BlockDrafter(self.graphs, cache)
 
     def _open_proposer(self) -> Proposer | StepProposer:
         most = min(MAX_NODES, self.graphs.manifest.limits.branch // 4)
@@ -237,19 +293,28 @@ class _Frame:
         return Proposer(self.settings, self.script, self.drafter, self.gate, *rest)
 
     def _known_pass(self, last: int, stage: str) -> None:
-        """Put the known tokens from start to last-1 into the cache; `last` becomes the anchor."""
+        """Put the known tokens from start to last-1 into the cache; `last` becomes the anchor.
+
+        All rollouts are at the same place.
+        """
         start = int(self.rollouts.start[0])
-        positions = np.arange(start, last)[None]
+        positions = np.tile(np.arange(start, last), (len(self.rollouts), 1))
         with self.stats.stage("embed"):
-            embeddings = self.graphs.embed(self.rollouts.tokens[:, start:last])
+            embeddings = self.inputs.embed(self.rollouts.tokens[:, start:last], positions)
+            deepstack = self.inputs.deepstack(positions)
+        turned, bias = self.script.turned(positions), causal(last - start)
         with self.stats.stage(stage):
-            _, taps = self.graphs.target(embeddings, positions, causal(last - start), self.cache)
-        holds = np.ones((1, last - start), np.bool_)
+            _, taps = self.graphs.target(embeddings, turned, bias, self.cache, deepstack)
+        holds = np.ones(positions.shape, np.bool_)
         self.cache.commit(holds)
         if self.drafter:
             self.drafter.observe(taps, positions, holds)
         if stage != "prefill":
             self.stats.target_passes += 1
+            if self.diffusion is not None:
+                section = self.script.section[start + 1]
+                name = self.script.scaffold.sections[section].name
+                self.stats.count_filling(name, len(self.rollouts), 0)
         self.rollouts.start[:] = last
 
     def _measure_memory(self) -> None:
@@ -288,5 +353,8 @@ class _Frame:
         self.stats.count_round(block.depth, block.drafted, accepted.holds, ahead, names)
         if self.gate and block.drafted.any():
             self.gate.observe(self.script, block, accepted, self.sampling.temperature > 0)
+        self._note_first_token()
+
+    def _note_first_token(self) -> None:
         if self.stats.first_token == 0.0:
             self.stats.first_token = time.perf_counter() - self.began

@@ -13,7 +13,7 @@ from runtime.engines.device import Buffer
 from runtime.gate import Width
 from runtime.graphs import Graphs
 from runtime.marginals import Marginals, empty_marginals
-from runtime.propose import Block, known_block
+from runtime.propose import Block, Until, known_block
 from runtime.sampling import restrict
 from runtime.script import Rollouts, Script
 from runtime.taps import PendingTaps
@@ -52,7 +52,7 @@ class BlockDrafter:
         newest = self.pending.hold_back()
         anchor = known_block(rollouts, script, 1, len(script))
         with stats.stage("embed"):
-            inputs = self.graphs.embed(anchor.tokens)
+            inputs = self.graphs.embed_draft(anchor.tokens)
         self._pass(inputs, anchor, stats)
         self.pending.put_back(newest)
 
@@ -65,19 +65,19 @@ class BlockDrafter:
         self.pending.keep(rows)
 
     def marginals(
-        self, rollouts: Rollouts, script: Script, width: Width, until: int, stats: FrameStats
+        self, rollouts: Rollouts, script: Script, width: Width, until: Until, stats: FrameStats
     ) -> Marginals:
         """Draft a block, and keep the rows to be verified; known tokens are left as they are."""
         block, tokens = masked_block(rollouts, script, self.dims, width.draft, until)
         with stats.stage("embed"):
-            inputs = self.graphs.embed(tokens)
+            inputs = self.graphs.embed_draft(tokens)
         hidden = self._pass(inputs, block, stats)
         block = block.first(width.verify)
         at = np.nonzero(block.drafted)
         if len(at[0]) == 0:
             return empty_marginals(block, script.scaffold.vocab)
         with stats.stage("head"):
-            logits = self.graphs.head_at(hidden, at)
+            logits = self.graphs.draft_head_at(hidden, at)
         logits = restrict(logits, script.bias_at(block.positions[at]))
         return Marginals(block, logits, self.graphs.markov)
 
@@ -96,7 +96,7 @@ class BlockDrafter:
 
 
 def masked_block(
-    rollouts: Rollouts, script: Script, dims: DraftDims, width: int, until: int
+    rollouts: Rollouts, script: Script, dims: DraftDims, width: int, until: Until
 ) -> tuple[Block, Ints]:
     """A block to draft, and the tokens [N, W] that its pass reads: masks where it drafts."""
     block = known_block(rollouts, script, width, until)

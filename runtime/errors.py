@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+_LONGEST = 1000  # characters of a part; what is found may be as long as a file
+
 
 class SlipstreamError(Exception):
     """Bad input or a broken environment; the command line prints it and exits with code 2.
@@ -16,6 +18,7 @@ class SlipstreamError(Exception):
     exit_code = 2
 
     def __init__(self, what: str, *, expected: str = "", found: str = "", fix: str = "") -> None:
+        what, expected, found, fix = map(_shortened, (what, expected, found, fix))
         self.what, self.expected, self.found, self.fix = what, expected, found, fix
         parts = [what]
         if expected:
@@ -25,6 +28,14 @@ class SlipstreamError(Exception):
         if fix:
             parts.append(f"to mend it: {fix}")
         super().__init__("\n  ".join(parts))
+
+
+def _shortened(text: str) -> str:
+    """What is wrong with a long thing stands behind it, so the middle is left out."""
+    if len(text) <= _LONGEST:
+        return text
+    half = _LONGEST // 2 - 3
+    return f"{text[:half]} ... {text[-half:]}"
 
 
 class BundleError(SlipstreamError):

@@ -7,7 +7,7 @@ import numpy as np
 from runtime.bundle import Manifest
 from runtime.errors import SlipstreamError
 from runtime.script import Script
-from runtime.settings import DRAFTING, DecodeSettings
+from runtime.settings import BY_SCHEMA, DRAFTING, UNVERIFIED, DecodeSettings
 
 
 def check_fits(manifest: Manifest, script: Script, fork: int, settings: DecodeSettings) -> None:
@@ -22,12 +22,21 @@ def check_fits(manifest: Manifest, script: Script, fork: int, settings: DecodeSe
     limits, draft = manifest.limits, manifest.draft
     if settings.method in DRAFTING and draft is None:
         raise SlipstreamError(
-            "the bundle has no drafter",
-            expected="a decoder that needs none: ar or ar-scaffold",
+            "the bundle has no drafter, and its target does not draft for itself",
+            expected="a decoder that needs neither: ar or ar-scaffold",
             found=f"decoder {settings.method}",
             fix="slipstream export TARGET --draft DRAFTER -o BUNDLE",
         )
-    if settings.block and draft and settings.block > draft.block:
+    if settings.method in UNVERIFIED and not (draft and draft.of_target):
+        drafts = "draft " + draft.method if draft else "no drafter"
+        raise SlipstreamError(
+            f"{settings.method} needs a target that fills masks itself",
+            expected="a bundle whose target drafts for itself (draft.method self)",
+            found=f"a bundle with {drafts}",
+            fix="train one with drafter.kind self (docs/training.md), or --decoder scaffold-spec",
+        )
+    by_schema = settings.method in BY_SCHEMA
+    if settings.block and draft and settings.block > draft.block and not by_schema:
         raise SlipstreamError(
             "block is wider than the drafter's",
             expected=f"at most {draft.block}",
@@ -41,11 +50,12 @@ def check_fits(manifest: Manifest, script: Script, fork: int, settings: DecodeSe
             found=str(settings.rollouts),
             fix=f"--rollouts {limits.rollouts}",
         )
-    if script.prompt < 2 or len(script) > limits.max_position:
+    last = len(script) - 1 if script.rotary is None else int(script.rotary.max())
+    if script.prompt < 2 or max(len(script), last + 1) > limits.max_position:
         raise SlipstreamError(
             "prompt and output don't fit the bundle",
             expected=f"a prompt of at least 2 tokens, {limits.max_position} positions in all",
-            found=f"a prompt of {script.prompt}, {len(script)} positions in all",
+            found=f"a prompt of {script.prompt}, {max(len(script), last + 1)} positions in all",
             fix="shorten the prompt, or export with a larger --max-position",
         )
     _check_tree(manifest, script, fork, settings)

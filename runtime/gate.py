@@ -13,9 +13,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from runtime.accept import Accepted
+from runtime.bundle import DraftDims
 from runtime.costs import CostCurve
-from runtime.propose import Block
+from runtime.propose import Block, Until
 from runtime.script import Rollouts, Script
+from runtime.settings import BY_SCHEMA, Method
 from runtime.tree import Nodes
 
 Floats = NDArray[np.float64]
@@ -27,6 +29,7 @@ DRIFT = 0.01  # how far belief returns to the prior when a place is passed witho
 LEARNING = 4  # frames in which each way of drafting a stretch is tried first
 RETRY = 64  # frames after which a way that was worse is timed again
 MARGIN = 1.03  # a draft must promise this much more per second, or noise decides
+NARROWEST = 4  # half a block is worth offering from this width on
 ROWS = 128  # of a pass, per rollout, that costs are tabulated for
 LENGTHS = 64  # cache lengths are rounded to this for the cost tables
 
@@ -70,7 +73,16 @@ ARMS: dict[str, tuple[Arm, ...]] = {
     "dflash": ("chain", "plain"),
     "ddtree": ("tree", "chain", "plain"),
     "spectr": ("tree", "plain"),
+    "scaffold-spec": ("chain", "plain"),
 }
+
+
+def widths_of(draft: DraftDims, method: Method) -> tuple[int, ...]:
+    """Rows of the blocks that a method's gate chooses among."""
+    if method in BY_SCHEMA:  # what is left of the schema's block, whatever that is
+        return (ROWS if draft.of_target else draft.block,)
+    half = (draft.block // 2,) if draft.block // 2 >= NARROWEST else ()
+    return (*half, draft.block)
 
 
 @dataclass
@@ -160,16 +172,18 @@ class Gate:
         return trial.next(values * one_pass)
 
     def choose(
-        self, rollouts: Rollouts, script: Script, until: int, sampled: bool, tree: bool
+        self, rollouts: Rollouts, script: Script, until: Until, sampled: bool, tree: bool
     ) -> Width:
         """The width with the most expected tokens a second, averaged over the rollouts."""
         target, draft = self._seconds(len(rollouts), int(rollouts.start.max()))
         run = script.next_value[rollouts.start] - rollouts.start
         plain = run.mean() / (target[min(int(run.max()), ROWS)] + self.host)
         best, most = NO_DRAFT, MARGIN * plain
-        for width, seconds in zip(self.widths, draft, strict=True):
+        left = int(np.max(until - 1 - rollouts.start))  # rows that a block may have
+        for width in self.widths:
             rates = self._evidence(script, width, sampled, tree).rates
-            tokens = self._tokens(rollouts, script, until, rates, width)
+            tokens = self._tokens(rollouts, script, until, rates, min(width, ROWS))
+            seconds = draft[min(width, left, ROWS)]
             promised = tokens / (target[2 : width + 1] + seconds + 2 * self.host)
             rows = int(promised.argmax())
             if promised[rows] > most:
@@ -189,7 +203,8 @@ class Gate:
         n, most = nodes.score.shape
         expected = 1.0 + np.exp(nodes.score).mean(axis=0).cumsum()
         target, draft = self._seconds(n, length)
-        seconds = target[np.minimum(np.arange(2, most + 2), ROWS)] + draft[-1] + 2 * self.host
+        drafted = draft[min(self.widths[-1], ROWS)]
+        seconds = target[np.minimum(np.arange(2, most + 2), ROWS)] + drafted + 2 * self.host
         return int((expected / seconds).argmax()) + 1
 
     def observe(self, script: Script, block: Block, accepted: Accepted, sampled: bool) -> None:
@@ -203,13 +218,13 @@ class Gate:
         evidence.add(stood - script.prompt, fell - script.prompt)
 
     def _tokens(
-        self, rollouts: Rollouts, script: Script, until: int, rates: Floats, width: int
+        self, rollouts: Rollouts, script: Script, until: Until, rates: Floats, width: int
     ) -> Floats:
         """[width - 1] tokens that verifying 2, 3, .. width rows commits, the target's own
         included, averaged over rollouts."""
         places = self._ahead(rollouts, script, width)
         survives = np.where(script.fixed[places], 1.0, rates[places - script.prompt])
-        survives *= rollouts.start[:, None] + np.arange(1, width) <= until - 2
+        survives *= rollouts.start[:, None] + np.arange(1, width) <= np.reshape(until, (-1, 1)) - 2
         return np.asarray(1.0 + survives.cumprod(axis=1).cumsum(axis=1).mean(axis=0))
 
     def _ahead(self, rollouts: Rollouts, script: Script, width: int) -> Ints:
@@ -224,12 +239,12 @@ class Gate:
         return self.evidence[key]
 
     def _seconds(self, n: int, length: int) -> tuple[Floats, Floats]:
-        """s of a target pass by rows [0..ROWS], and of a draft of each width."""
+        """s of a target pass and of a draft, each by rows [0..ROWS]."""
         key = (n, length // LENGTHS)
         if key not in self._tables:
-            widths = np.asarray(self.widths, np.float64)
+            rows = np.arange(ROWS + 1.0)
             self._tables[key] = (
-                self.curve.target_seconds(n, np.arange(ROWS + 1.0), length),
-                self.curve.draft_seconds(n, widths, length),
+                self.curve.target_seconds(n, rows, length),
+                self.curve.draft_seconds(n, rows, length),
             )
         return self._tables[key]

@@ -16,6 +16,7 @@ from runtime.engines.base import Engine
 from runtime.engines.device import HOST, Buffer, Device
 from runtime.errors import EngineError
 from runtime.markov import Markov
+from runtime.prompt import AXES
 
 Array = NDArray[Any]
 Ints64 = NDArray[np.int64]
@@ -71,6 +72,7 @@ class Graphs:
         self._engines: dict[GraphName, Engine] = {
             name: open_engine(bundle.graph_path(name)) for name in manifest.graphs
         }
+        self._zeros: dict[int, Buffer] = {}
         self._target_kv = _KvNames.of(manifest.target)
         networks = manifest.networks[1:]
         self._draft_kv = _KvNames.of(networks[0]) if networks else None
@@ -102,22 +104,59 @@ class Graphs:
         embeddings: Buffer = self._engines["embed"].run(feeds, {})["embeddings"]
         return embeddings
 
+    def embed_draft(self, tokens: Array) -> Buffer:
+        """`embed` for a drafter, which may have an embedding of its own."""
+        if "draft_embed" not in self._engines:
+            return self.embed(tokens)
+        feeds = {"tokens": np.ascontiguousarray(tokens, np.int32)}
+        embeddings: Buffer = self._engines["draft_embed"].run(feeds, {})["embeddings"]
+        return embeddings
+
+    def vision(self, patches: Array) -> tuple[Buffer, Buffer | None]:
+        """Patches [rows, size] of all cameras -> [1, M, d] rows that stand in the prompt, and
+        [1, M, Ld*d] what the target adds behind its first blocks, or None."""
+        out = self._engines["vision"].run({"patches": np.ascontiguousarray(patches)}, {})
+        rows, deep = out["image_embeddings"], out.get("image_deepstack")
+        view = self.device.view
+        return view(rows, 0, (1, *rows.shape)), None if deep is None else view(
+            deep, 0, (1, *deep.shape)
+        )
+
+    def no_deepstack(self, n: int) -> Buffer:
+        """[n, 1, Ld*d] zeros: what text adds behind the target's first blocks."""
+        if n not in self._zeros:
+            spec = self._engines["target"].inputs["deepstack"]
+            width = self.manifest.target.deepstack * self.manifest.target.width
+            self._zeros[n] = self.device.zeros((n, 1, width), spec.dtype)
+        return self._zeros[n]
+
     def target(
-        self, embeddings: Buffer, positions: Array, rows_bias: Array, cache: TwoPartCache
+        self,
+        embeddings: Buffer,
+        positions: Array,
+        rows_bias: Array,
+        cache: TwoPartCache,
+        deepstack: Buffer | None = None,
     ) -> tuple[Buffer, Buffer]:
         """One target pass; writes the new rows' keys and values into the cache's reserved rows.
 
         Args:
             embeddings: [N, S, d]
-            positions: [N, S]
+            positions: [N, S]; a target with multimodal positions takes [3, N, S] too.
             rows_bias: [N, S, S] or [S, S], among the new rows (causal, or a tree's ancestors).
+            deepstack: [N, S, Ld*d] features of pictures; None for text alone.
 
         Returns:
             hidden [N, S, d], taps [N, S, K*d]
         """
         feeds, into = self._cached(self._target_kv, cache, rows_bias, embeddings.shape[:2])
         feeds["embeddings"] = embeddings
+        if self.manifest.target.mrope and positions.ndim == 2:
+            positions = np.broadcast_to(positions, (AXES, *positions.shape))
         feeds["positions"] = np.ascontiguousarray(positions, np.int32)
+        if self.manifest.target.deepstack:
+            text = self.no_deepstack(embeddings.shape[0])
+            feeds["deepstack"] = text if deepstack is None else deepstack
         out = self._engines["target"].run(feeds, into)
         return out["hidden"], out["taps"]
 
@@ -146,6 +185,8 @@ class Graphs:
         feeds["block_positions"] = np.ascontiguousarray(block_positions, np.int32)
         feeds["taps"] = taps
         feeds["tap_positions"] = np.ascontiguousarray(tap_positions, np.int32)
+        if "trunk_positions" in self._engines["draft"].inputs:  # layers with a window
+            feeds["trunk_positions"], feeds["branch_positions"] = cache.places()
         hidden: Buffer = self._engines["draft"].run(feeds, into)["hidden"]
         return hidden
 
@@ -187,10 +228,11 @@ class Graphs:
         return self._logits("head", hidden, self.manifest.head_top_k)
 
     def draft_head(self, hidden: Buffer) -> Array:
-        """`head` of a stepwise drafter, over its own vocabulary; -inf outside of it."""
+        """`head` of the drafter; one of its own knows its own vocabulary, and is -inf outside."""
         draft = self.manifest.draft
         assert draft is not None, "the bundle has no drafter"
-        assert draft.head_top_k is not None, "the drafter has no head"
+        if draft.head_top_k is None:
+            return self.head(hidden)
         return self._logits("draft_head", hidden, draft.head_top_k)
 
     def _logits(self, graph: GraphName, hidden: Buffer, top_k: int) -> Array:
@@ -213,9 +255,19 @@ class Graphs:
 
     def head_at(self, hidden: Buffer, at: tuple[Ints64, ...]) -> Array:
         """[M, V] logits of M rows of hidden [N, S, d], as `np.nonzero` names them."""
-        rows = at[0] * hidden.shape[1] + at[1]
-        logits: Array = self.head(self.device.gather([(hidden, rows[None])]))[0]
+        logits: Array = self.head(self._rows_at(hidden, at))[0]
         return logits
+
+    def draft_head_at(self, hidden: Buffer, at: tuple[Ints64, ...]) -> Array:
+        """`head_at` for the drafter's head."""
+        logits: Array = self.draft_head(self._rows_at(hidden, at))[0]
+        return logits
+
+    def _rows_at(self, hidden: Buffer, at: tuple[Ints64, ...]) -> Buffer:
+        """[1, M, d]"""
+        rows = at[0] * hidden.shape[1] + at[1]
+        gathered: Buffer = self.device.gather([(hidden, rows[None])])
+        return gathered
 
     def _cached(
         self,
@@ -251,12 +303,21 @@ class Graphs:
             ("head", "top_logits", (self.manifest.head_top_k,)),
             *(("target", name, row) for name in self._target_kv.present),
         ]
+        if self.manifest.vision:
+            rows = sum(self.manifest.vision.tokens)
+            wanted += [("vision", "image_embeddings", (rows, target.width))]
+            if target.deepstack:
+                deep = (rows, target.deepstack * target.width)
+                wanted += [("vision", "image_deepstack", deep)]
         if draft and self._draft_kv:
             row = (draft.kv_heads, draft.head_dim)
             wanted += [("draft", "hidden", (target.width,))]
             wanted += [("draft", name, row) for name in self._draft_kv.present]
-            if draft.head_top_k is not None:
+            if draft.stepwise:
                 wanted += [("fuse", "features", (target.width,))]
+            if "draft_embed" in self._engines:
+                wanted += [("draft_embed", "embeddings", (target.width,))]
+            if draft.head_top_k is not None:
                 wanted += [("draft_head", "top_logits", (draft.head_top_k,))]
         for graph, output, ending in wanted:
             spec = self._engines[graph].outputs.get(output)

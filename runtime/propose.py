@@ -12,6 +12,7 @@ from runtime.script import Rollouts, Script
 Bools = NDArray[np.bool_]
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
+Until = int | Ints  # a position that drafts end before, for all rollouts or [N] for each
 
 
 @dataclass
@@ -70,10 +71,10 @@ class Block:
         return np.asarray(np.where(self.real, self.depth, 0).max(axis=1))
 
 
-def known_block(rollouts: Rollouts, script: Script, width: int, until: int) -> Block:
+def known_block(rollouts: Rollouts, script: Script, width: int, until: Until) -> Block:
     """A chain of up to `width` tokens from each anchor on, VALUE where one is still to be drafted.
 
-    The last row is at until-2: it predicts the last token that may be committed.
+    The last row is at until-2: it predicts the last token that the round may commit.
     """
     limit = np.clip(until - 2 - rollouts.start, 0, width - 1)
     offsets = np.arange(int(limit.max()) + 1)

@@ -8,14 +8,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from runtime.best_tree import best_nodes, best_tree
+from runtime.bundle import DraftDims
 from runtime.drafter import BlockDrafter
 from runtime.draws import DRAFT, Draws
 from runtime.gate import ARMS, NO_DRAFT, Arm, Gate, Width
 from runtime.marginals import Marginals
-from runtime.propose import Block, root_only, scaffold_run
+from runtime.propose import Block, Until, root_only, scaffold_run
+from runtime.schema import Reach
 from runtime.script import Rollouts, Script
 from runtime.self_drafter import SelfDrafter
-from runtime.settings import DecodeSettings, Sampling
+from runtime.settings import BY_SCHEMA, DecodeSettings, Sampling
 from runtime.shapes import chain, drawn_nodes, paths, sampled_tree
 from runtime.telemetry import FrameStats
 from runtime.tree import Nodes
@@ -44,34 +46,44 @@ class Proposer:
     stats: FrameStats
     most_nodes: int
     arm: Arm = field(init=False)  # the gate's word on the present stretch
+    reach: Reach = field(init=False)
 
     def __post_init__(self) -> None:
         self.arm = ARMS[self.settings.method][0] if self.drafter else "plain"
+        dims = self.drafter.dims if self.drafter else None
+        self.reach = Reach.of(self.settings, self.script, dims)
 
     def propose(self, rollouts: Rollouts, until: int, sampling: Sampling) -> Block:
         """The next block of every rollout, for tokens before position `until`."""
         if self.settings.method == "ar":
             return root_only(rollouts, self.script, until)
-        width = self._width(rollouts, until, sampling)
+        reached = self.reach(rollouts, until)
+        width = self._width(rollouts, reached, sampling)
         if self.drafter is None or width == NO_DRAFT:
             return scaffold_run(rollouts, self.script, until)
-        marginals = self.drafter.marginals(rollouts, self.script, width, until, self.stats)
+        marginals = self.drafter.marginals(rollouts, self.script, width, reached, self.stats)
         if not marginals.block.drafted.any():
             return marginals.block
         if sampling.temperature > 0:
             return self._drawn(marginals, rollouts, sampling)
         return self._followed(marginals, rollouts, sampling, None)
 
-    def _width(self, rollouts: Rollouts, until: int, sampling: Sampling) -> Width:
+    def _width(self, rollouts: Rollouts, until: Until, sampling: Sampling) -> Width:
         if self.drafter is None or self.arm == "plain":
             return NO_DRAFT
         if self.settings.block or self.gate is None:
-            block = self.settings.block or self.drafter.dims.block
-            return Width(block, block)
+            rows = self._given_rows(self.drafter.dims)
+            return Width(rows, rows)
         sampled, tree = sampling.temperature > 0, self.arm == "tree"
         width = self.gate.choose(rollouts, self.script, until, sampled, tree)
         # a best-first tree's rows are chosen by its own budget
         return Width(width.draft, width.draft) if self._best_first else width
+
+    def _given_rows(self, dims: DraftDims) -> int:
+        if self.settings.method not in BY_SCHEMA:
+            return self.settings.block or dims.block
+        # where a block ends the reach says; a drafter of its own goes no wider than it was trained
+        return len(self.script) if dims.of_target else dims.block
 
     @property
     def _best_first(self) -> bool:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from runtime.prompt import Prompt
 from runtime.scaffold import VALUE, Scaffold
 
 Ints = NDArray[np.int64]
@@ -21,6 +22,7 @@ class Script:
         fixed: [E] bool.
         next_value: [E]; the first value position behind each position, E if there is none.
         section: [E] index into the scaffold's sections (0 for the prompt).
+        rotary: [E] or [3, E] rotary positions; None where they are 0..E-1.
     """
 
     scaffold: Scaffold
@@ -29,10 +31,12 @@ class Script:
     fixed: NDArray[np.bool_]
     next_value: Ints
     section: Ints
+    rotary: Ints | None = None
 
     @classmethod
-    def of(cls, prompt: Ints, scaffold: Scaffold) -> Script:
-        tokens = np.concatenate([prompt, scaffold.tokens])
+    def of(cls, prompt: Prompt | Ints, scaffold: Scaffold) -> Script:
+        prompt = Prompt.of(prompt)
+        tokens = np.concatenate([prompt.tokens, scaffold.tokens])
         fixed = np.not_equal(tokens, VALUE)
         at = np.where(fixed, len(tokens), np.arange(len(tokens)))
         following = np.minimum.accumulate(at[::-1])[::-1]
@@ -40,10 +44,19 @@ class Script:
         section = np.zeros(len(tokens), np.int64)
         for index, span in enumerate(scaffold.sections):
             section[len(prompt) + span.start : len(prompt) + span.stop] = index
-        return cls(scaffold, len(prompt), tokens, fixed, next_value, section)
+        rotary = prompt.rotary(len(tokens))
+        return cls(scaffold, len(prompt), tokens, fixed, next_value, section, rotary)
 
     def __len__(self) -> int:
         return len(self.tokens)
+
+    def turned(self, positions: Ints) -> Ints:
+        """[N, S] or [3, N, S] the target's rotary positions of places [N, S] in the sequence.
+
+        A drafter of its own is given the places themselves: published drafters are trained so, also
+        for targets with multimodal positions.
+        """
+        return positions if self.rotary is None else self.rotary[..., positions]
 
     def bias_at(self, positions: Ints) -> NDArray[np.float32]:
         """Scaffold bias [..., V] of output positions [...] (counted from the prompt's start)."""

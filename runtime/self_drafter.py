@@ -11,6 +11,7 @@ from runtime.engines.device import Buffer
 from runtime.gate import Width
 from runtime.graphs import Graphs
 from runtime.marginals import Marginals, empty_marginals
+from runtime.propose import Until
 from runtime.sampling import restrict
 from runtime.script import Rollouts, Script
 from runtime.telemetry import FrameStats
@@ -35,20 +36,22 @@ class SelfDrafter:
         self.graphs, self.target_cache, self.dims = graphs, target_cache, draft
 
     def marginals(
-        self, rollouts: Rollouts, script: Script, width: Width, until: int, stats: FrameStats
+        self, rollouts: Rollouts, script: Script, width: Width, until: Until, stats: FrameStats
     ) -> Marginals:
         """Draft a block, and keep the rows to be verified; known tokens are left as they are."""
         block, tokens = masked_block(rollouts, script, self.dims, width.draft, until)
+        if not block.drafted[:, : width.verify].any():
+            return empty_marginals(block.first(width.verify), script.scaffold.vocab)
         with stats.stage("embed"):
             inputs = self.graphs.embed(tokens)
         with stats.stage("draft"):
             bias = block_bias(block)
-            hidden, _ = self.graphs.target(inputs, block.positions, bias, self.target_cache)
+            hidden, _ = self.graphs.target(
+                inputs, script.turned(block.positions), bias, self.target_cache
+            )
         stats.draft_passes += 1
         block = block.first(width.verify)
         row, slot = np.nonzero(block.drafted)
-        if len(slot) == 0:
-            return empty_marginals(block, script.scaffold.vocab)
         with stats.stage("head"):
             logits = self.graphs.head_at(hidden, (row, slot - 1))
         return Marginals(block, restrict(logits, script.bias_at(block.positions[row, slot])))

@@ -8,8 +8,12 @@ from typing import Any, Literal, get_args
 
 from runtime.errors import SettingsError
 
-Method = Literal["ar", "ar-scaffold", "dflash", "ddtree", "spectr"]
-Accept = Literal["coupled", "match", "token", "block", "k-seq", "rrs", "rrs-wor", "traversal"]
+Method = Literal[
+    "ar", "ar-scaffold", "dflash", "ddtree", "spectr", "scaffold-spec", "section-diffusion"
+]
+Accept = Literal[
+    "coupled", "match", "token", "block", "k-seq", "rrs", "rrs-wor", "traversal", "confidence"
+]
 
 # what can verify what a method proposes; the first is the default
 RULES: dict[str, tuple[Accept, ...]] = {
@@ -18,9 +22,15 @@ RULES: dict[str, tuple[Accept, ...]] = {
     "dflash": ("block", "token", "coupled", "match"),
     "ddtree": ("coupled", "match", "rrs-wor", "traversal"),
     "spectr": ("k-seq", "rrs"),
+    "scaffold-spec": ("match", "coupled", "block", "token"),
+    "section-diffusion": ("confidence",),
 }
 COLDEST = 1e-6  # below it logits overflow
-DRAFTING = ("dflash", "ddtree", "spectr")
+DRAFTING: tuple[Method, ...] = ("dflash", "ddtree", "spectr", "scaffold-spec")
+# what they fill stands without the target's word: no output is promised to be that of `ar`
+UNVERIFIED: tuple[Method, ...] = ("section-diffusion",)
+# their blocks are the schema's, and `block` counts the values of one
+BY_SCHEMA: tuple[Method, ...] = ("scaffold-spec", "section-diffusion")
 # the target's own draw decides, so the output is that of `ar` draw by draw
 FOLLOWING: tuple[Accept, ...] = ("coupled", "match")
 
@@ -102,16 +112,22 @@ class DecodeSettings:
         method: `ar` one pass a token; `ar-scaffold` the same without passes for fixed tokens;
             `dflash` drafts a chain and verifies it; `ddtree` a best-first tree; `spectr` a trie of
             independent paths. The name says the shape; what drafts is the bundle's drafter.
+            `scaffold-spec` drafts chains that end with a block of the output's schema, and
+            `section-diffusion` fills such blocks with no verification at all: both are
+            Fast-dDrive's (arXiv 2605.23163).
         accept: rule for sampled drafts, one of RULES[method]; None takes the first. `match` drafts
             the likeliest tokens and keeps those that the target draws; `coupled` does so too, but
             drafts with the random numbers that the target will draw with. The output of both
             equals that of `ar`, seed by seed; the others have the same distribution. Greedy output
-            is the same for all.
+            is the same for all. `confidence` verifies nothing.
         block: width of a drafted block, the anchor included; None lets the cost gate choose,
             down to no drafting at all. A stepwise drafter makes block - 1 passes, and fixed tokens
-            that take none come on top.
+            that take none come on top. Of `scaffold-spec` and `section-diffusion` the values in
+            a block of the schema; None takes the drafter's block.
         nodes: a tree's budget, the root not counted; None lets the cost curve choose.
         paths: of `spectr`.
+        threshold: of `section-diffusion`: values that are likelier stand in each pass, else the
+            single most likely one.
         rollouts: N; the output is decoded once up to the fork, then N times from there.
         sampling: for the forked part.
         prefix_sampling: for the part before the fork.
@@ -128,6 +144,7 @@ class DecodeSettings:
     block: int | None = None
     nodes: int | None = None
     paths: int = 4
+    threshold: float = 0.9
     rollouts: int = 1
     sampling: Sampling = Sampling()
     prefix_sampling: Sampling = Sampling()
@@ -143,12 +160,17 @@ class DecodeSettings:
             raise _bad("accept", expected, self.accept)
         if self.rollouts < 1:
             raise _bad("rollouts", "at least 1", self.rollouts)
-        if self.block is not None and self.block < 2:
+        if self.method in BY_SCHEMA:
+            if self.block is not None and self.block < 1:
+                raise _bad("block", "at least 1 value", self.block)
+        elif self.block is not None and self.block < 2:
             raise _bad("block", "at least 2 (the anchor and one draft)", self.block)
         if self.nodes is not None and not 1 <= self.nodes <= 1024:
             raise _bad("nodes", "1 to 1024", self.nodes)
         if not 1 <= self.paths <= 64:
             raise _bad("paths", "1 to 64", self.paths)
+        if not 0.0 <= self.threshold <= 1.0:
+            raise _bad("threshold", "a probability, 0 to 1", self.threshold)
         if not (0 <= self.seed < 1 << 64 and 0 <= self.frame < 1 << 32):
             raise _bad("seed and frame", "at least 0, below 2^64 and 2^32", (self.seed, self.frame))
 

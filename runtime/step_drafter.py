@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from runtime.cache import MASKED, TwoPartCache
 from runtime.engines.device import Buffer
 from runtime.graphs import Aside, Graphs
+from runtime.inputs import Inputs
 from runtime.sampling import restrict
 from runtime.script import Rollouts, Script
 from runtime.taps import PendingTaps
@@ -28,10 +29,11 @@ class StepDrafter:
     drafted is forgotten, and passed again with taps once it is verified.
     """
 
-    def __init__(self, graphs: Graphs, cache: TwoPartCache) -> None:
+    def __init__(self, graphs: Graphs, cache: TwoPartCache, inputs: Inputs | None = None) -> None:
         draft = graphs.manifest.draft
         assert draft is not None
         self.graphs, self.cache, self.dims = graphs, cache, draft
+        self.inputs = inputs  # pictures of the prompt; None: text alone
         self.pending = PendingTaps(graphs.device)
 
     def observe(self, taps: Buffer, positions: Ints, holds: Bools) -> None:
@@ -92,7 +94,10 @@ class StepDrafter:
         known = np.minimum(positions, len(script) - 1)
         tokens = np.maximum(rollouts.tokens[np.arange(n)[:, None], known], 0)
         with stats.stage("embed"):
-            embeddings = self.graphs.embed(tokens)
+            read = self.inputs
+            embeddings = (
+                read.embed(tokens, known, draft=True) if read else self.graphs.embed_draft(tokens)
+            )
         with stats.stage("draft"):
             features = self.graphs.fuse(taps)
             if r:
@@ -123,15 +128,18 @@ class Walk:
         drafter: StepDrafter,
         rollouts: Rollouts,
         script: Script,
+        ends: Ints,
         room: int,
         stats: FrameStats,
     ) -> None:
         """Pass what was verified, up to the token in front of the first place.
 
         Args:
+            ends: [N, D] behind the rows that are passed with the draft of each place.
             room: the most rows that the steps will put aside.
         """
         self.drafter, self.script, self.stats = drafter, script, stats
+        self._ends = iter(ends.T)
         self.place = drafter.next_place(script, rollouts.start)
         run = np.minimum(self.place, len(script)) - rollouts.start - 1
         drafter.cache.make_room(room + len(drafter.pending) + int(run.max()))
@@ -154,8 +162,7 @@ class Walk:
             parents: [N, F'] which node at the front each follows.
         """
         drafter, script = self.drafter, self.script
-        following = drafter.next_place(script, np.minimum(self.place, len(script) - 1))
-        unit = np.maximum(following - self.place, 1)  # [N] rows of a token and what follows it
+        unit = np.maximum(next(self._ends) - self.place, 1)  # [N] a token and what follows it
         n, f, u = *tokens.shape, int(unit.max())
         offsets = np.minimum(self.place[:, None] + np.arange(u), len(script) - 1)
         rows = np.repeat(script.tokens[offsets][:, None], f, axis=1)  # [N, F', U]
@@ -165,7 +172,7 @@ class Walk:
         own = (owner[:, None] == owner) & np.tril(np.ones((f * u, f * u), np.bool_))
         sees = np.take_along_axis(self._sees, parents[..., None], axis=1)
         with self.stats.stage("embed"):
-            embeddings = drafter.graphs.embed(np.maximum(rows, 0).reshape(n, f * u))
+            embeddings = drafter.graphs.embed_draft(np.maximum(rows, 0).reshape(n, f * u))
         with self.stats.stage("draft"):
             features = drafter.rows_at(self._hidden, parents[:, owner])
             earlier = Aside(self._columns, _bias(sees[:, owner]))
@@ -182,7 +189,7 @@ class Walk:
         theirs = (owner == np.arange(f)[:, None]) & real[:, None]
         self._sees = np.concatenate([sees, theirs], axis=2)
         self._hidden = drafter.rows_at(hidden, np.arange(f) * u + unit[:, None] - 1)
-        self.place = following
+        self.place = drafter.next_place(script, np.minimum(self.place, len(script) - 1))
 
     def close(self) -> None:
         """Forget what was drafted."""

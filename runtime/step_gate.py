@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from runtime.gate import LENGTHS, MARGIN, ROWS, Gate
+from runtime.propose import Until
 from runtime.script import Rollouts, Script
 from runtime.step_drafter import StepDrafter
 from runtime.step_shapes import Route, route
@@ -33,7 +34,7 @@ class StepGate(Gate):
         drafter: StepDrafter,
         rollouts: Rollouts,
         script: Script,
-        until: int,
+        until: Until,
         sampled: bool,
         tree: bool,
         front: int,

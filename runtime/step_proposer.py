@@ -11,10 +11,11 @@ from numpy.typing import NDArray
 from runtime.best_tree import LIKELIEST
 from runtime.draws import DRAFT, Draws
 from runtime.gate import ARMS, Arm
-from runtime.propose import Block, scaffold_run
+from runtime.propose import Block, Until, scaffold_run
 from runtime.sampling import distribution, foreseen
+from runtime.schema import Reach
 from runtime.script import Rollouts, Script
-from runtime.settings import DecodeSettings, Sampling
+from runtime.settings import BY_SCHEMA, DecodeSettings, Sampling
 from runtime.shapes import merged_paths
 from runtime.step_drafter import StepDrafter, Walk
 from runtime.step_gate import StepGate
@@ -47,17 +48,20 @@ class StepProposer:
     stats: FrameStats
     most_nodes: int
     arm: Arm = field(init=False)  # the gate's word on the present stretch
+    reach: Reach = field(init=False)
 
     def __post_init__(self) -> None:
         self.arm = ARMS[self.settings.method][0]
+        self.reach = Reach.of(self.settings, self.script, self.drafter.dims)
 
     def propose(self, rollouts: Rollouts, until: int, sampling: Sampling) -> Block:
         """The next block of every rollout, for tokens before position `until`."""
-        way = self._route(self._depth(rollouts, until, sampling), rollouts, until)
+        reached = self.reach(rollouts, until)
+        way = self._route(self._depth(rollouts, reached, sampling), rollouts, reached)
         if way is None:
             return scaffold_run(rollouts, self.script, until)
         room = int(self._aside(way)[: way.depth - 1].sum())
-        walk = Walk(self.drafter, rollouts, self.script, room, self.stats)
+        walk = Walk(self.drafter, rollouts, self.script, way.ends, room, self.stats)
         block = self._shaped(walk, way, rollouts, sampling)
         walk.close()
         return block
@@ -75,8 +79,9 @@ class StepProposer:
             return 1
         return min(FRONT, self.settings.nodes or self.most_nodes)
 
-    def _depth(self, rollouts: Rollouts, until: int, sampling: Sampling) -> int:
-        most = (self.settings.block or self.drafter.dims.block) - 1
+    def _depth(self, rollouts: Rollouts, until: Until, sampling: Sampling) -> int:
+        given = None if self.settings.method in BY_SCHEMA else self.settings.block
+        most = (given or self.drafter.dims.block) - 1
         if self.arm == "plain":
             return 0
         sampled = sampling.temperature > 0
@@ -88,7 +93,7 @@ class StepProposer:
             self.drafter, rollouts, self.script, until, sampled, tree, self._front
         )
 
-    def _route(self, depth: int, rollouts: Rollouts, until: int) -> Route | None:
+    def _route(self, depth: int, rollouts: Rollouts, until: Until) -> Route | None:
         """Up to `depth` drafts, as the drafter's cache has room for; None where there are none."""
         while depth > 0:
             way = route(self.drafter, rollouts, self.script, depth, until)

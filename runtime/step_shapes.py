@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from runtime.propose import Block, known_block, pad_with_anchor
+from runtime.propose import Block, Until, known_block, pad_with_anchor
 from runtime.sampling import distribution, draw, one_hot
 from runtime.script import Rollouts, Script
 from runtime.settings import Sampling
@@ -52,7 +52,7 @@ class Route:
 
 
 def route(
-    drafter: StepDrafter, rollouts: Rollouts, script: Script, depth: int, until: int
+    drafter: StepDrafter, rollouts: Rollouts, script: Script, depth: int, until: Until
 ) -> Route:
     """The next `depth` drafts of every rollout, before position `until`."""
     at, places = rollouts.start, []
@@ -60,7 +60,8 @@ def route(
         at = drafter.next_place(script, np.minimum(at, len(script) - 1))
         places.append(at)
     steps = np.stack(places, axis=1)
-    open_ = steps <= until - 2
+    column = np.reshape(until, (-1, 1))
+    open_ = steps <= column - 2
     inside = np.minimum(steps, len(script) - 1)
     # a chain ends behind the fixed tokens that follow its last draft
     known = script.next_value[np.concatenate([rollouts.start[:, None], inside], axis=1)]
@@ -70,7 +71,7 @@ def route(
     block.real &= rollouts.start[:, None] + np.arange(block.width) < stop[:, None]
     block.drafted &= block.real
     block.draft_width = drafter.dims.block  # a draft does not depend on how many follow it
-    ends = np.minimum(drafter.next_place(script, inside), until - 1)
+    ends = np.minimum(drafter.next_place(script, inside), column - 1)
     return Route(block, steps, ends, open_)
 
 

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 Bools = NDArray[np.bool_]
 Ints = NDArray[np.int64]
 
-STAGES = ("prefill", "draft", "verify", "head", "embed")
+STAGES = ("patches", "encode", "prefill", "draft", "verify", "head", "embed")
 
 
 @dataclass
@@ -24,11 +24,14 @@ class FrameStats:
     Attributes:
         seconds: engine time by stage (STAGES); everything else of `total` is host time. On an
             accelerator passes are queued: the wait for them counts where the host next needs a
-            result, which is the head.
-        total: s, from the prompt's tokens to the last token.
+            result, which is the head. `encode` is the vision graph's;
+            `patches`, host work, is cutting the pictures for it.
+        total: s, from the prompt's tokens (or its pictures) to the last token.
         first_token: s until the first output token was known (TTFT, from the prompt's tokens).
-        target_passes, draft_passes: engine calls, the prefill excluded.
+        target_passes, draft_passes: engine calls, the prefill excluded. Section diffusion drafts
+            nothing: its passes, those that fill too, are the target's.
         rounds: verification rounds, summed over rollouts: each round of each unfinished rollout.
+            Of section diffusion every pass, those that fill and those that cache.
         committed: output tokens committed in those rounds, summed over rollouts, scaffold included.
             Fixed tokens that need no round are in none: before the first value, at the fork, and
             behind the last value.
@@ -38,6 +41,8 @@ class FrameStats:
         by_section: section name -> (rounds, committed, proposed, accepted).
         cache_bytes: most key/value memory held, target and drafter: trunk + N * branch of each.
         device_bytes: most memory held on an accelerator, weights included; 0 on a CPU.
+        prompt_rows: rows of the prompt's prefill.
+        kept_rows: those of them that were left in the trunk by the frame before.
     """
 
     seconds: dict[str, float] = field(default_factory=lambda: dict.fromkeys(STAGES, 0.0))
@@ -53,6 +58,8 @@ class FrameStats:
     by_section: dict[str, NDArray[np.int64]] = field(default_factory=dict)
     cache_bytes: int = 0
     device_bytes: int = 0
+    prompt_rows: int = 0
+    kept_rows: int = 0
 
     @property
     def host(self) -> float:
@@ -92,6 +99,19 @@ class FrameStats:
             here = section == i
             row = self.by_section.setdefault(names[i], np.zeros(4, np.int64))
             row += (here.sum(), committed[here].sum(), drafted[here].sum(), stood[here].sum())
+
+    def count_filling(self, section: str, rounds: int, committed: int) -> None:
+        """Count a pass of section diffusion as a round of `rounds` rollouts; nothing verifies."""
+        self.rounds += rounds
+        self.committed += committed
+        row = self.by_section.setdefault(section, np.zeros(4, np.int64))
+        row += (rounds, committed, 0, 0)
+
+    def add_before(self, stage: str, seconds: float) -> None:
+        """Count what was done for the frame before it was decoded."""
+        self.seconds[stage] += seconds
+        self.total += seconds
+        self.first_token += seconds
 
     @contextmanager
     def stage(self, name: str) -> Iterator[Any]:

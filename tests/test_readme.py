@@ -19,7 +19,7 @@ from runtime.errors import SlipstreamError
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 # the same targets on fewer frames; `make test` is what runs this test
-FEWER = {"demo": "DEMO=--frames 8", "bench": "BENCH=--frames 6 --sweep-frames 2"}
+FEWER = {"demo": "DEMO=--frames 4", "bench": "BENCH=--frames 3 --sweep-frames 1"}
 MOST_FRAMES = 4
 pytestmark = [
     pytest.mark.timeout(600),

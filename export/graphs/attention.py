@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from export.configs import Qwen3Config
+from export.decoder_config import DecoderConfig
 from export.graphs.builder import GraphBuilder
 
 
@@ -40,7 +40,7 @@ class Attention:
     def __init__(
         self,
         b: GraphBuilder,
-        config: Qwen3Config,
+        config: DecoderConfig,
         *,
         x: str,
         trunk_bias: str,

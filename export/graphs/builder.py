@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from pathlib import Path
+from typing import Any, BinaryIO
 
+import ml_dtypes
 import numpy as np
 import onnx
 from numpy.typing import NDArray
@@ -14,6 +18,10 @@ OPSET = 23  # RMSNormalization and RotaryEmbedding
 IR_VERSION = 11  # the one that goes with opset 23
 
 Dims = Sequence[int | str]
+_SHORT = {np.dtype(np.float16): "fp16", np.dtype(ml_dtypes.bfloat16): "bf16"}
+_SMALL = 1024  # bytes; shapes and scalars stay in the graph
+_BLOCK = 32 << 20  # bytes written at once
+_ALIGNMENT = 4096  # of weights in a file, so that it can be mapped into memory
 
 
 class GraphBuilder:
@@ -65,27 +73,42 @@ class GraphBuilder:
         names = [part if isinstance(part, str) else self.constant(part) for part in parts]
         return self.op("Concat", *names, axis=0)
 
-    def weight(self, name: str, values: NDArray[np.float32]) -> str:
-        """A weight, fp32 when the graph runs; stored as bf16 where that is exact: half the file.
+    def weight(self, name: str, values: NDArray[Any]) -> str:
+        """A weight, fp32 when the graph runs; stored in half the bytes where that is exact.
 
-        The cast reads constants only, so a session folds it once, when it loads. A name stands for
-        one weight: used again, it is stored once.
+        fp16 and bf16 stay what they are; fp32 becomes one of them if no number changes. The cast
+        reads constants only, so a session folds it once, when it loads. A name stands for one
+        weight: used again, it is stored once.
+
+        Args:
+            values: fp32, fp16 or bf16 (ml_dtypes).
         """
         if name in self._known:
             return name
         self._known.add(name)
-        if not is_bf16(values):
-            self._weights.append(_tensor(name, values))
+        values = halved(values)
+        if values.dtype == np.float32:
+            self._keep(name, values)
             return name
-        return self.op("Cast", self.bf16(f"{name}.bf16", values), out=name, to=TensorProto.FLOAT)
+        stored = f"{name}.{_SHORT[values.dtype]}"
+        self._keep(stored, values)
+        return self.op("Cast", stored, out=name, to=TensorProto.FLOAT)
 
-    def bf16(self, name: str, values: NDArray[np.float32]) -> str:
-        """A bf16 constant of values that are exact in bf16."""
-        halves = (np.ascontiguousarray(values).view(np.uint32) >> 16).astype("<u2")
-        self._weights.append(
-            helper.make_tensor(name, TensorProto.BFLOAT16, values.shape, halves.tobytes(), raw=True)
-        )
-        return name
+    def table(self, name: str, values: NDArray[Any], rows: str, out: str) -> None:
+        """Write rows of a weight, looked up by number, as fp32 into the tensor `out`.
+
+        Only the rows looked up are cast: the table stays as it is stored.
+        """
+        values = halved(values)
+        self._keep(name, values)
+        if values.dtype == np.float32:
+            self.op("Gather", name, rows, out=out)
+        else:
+            self.op("Cast", self.op("Gather", name, rows), out=out, to=TensorProto.FLOAT)
+
+    def _keep(self, name: str, values: NDArray[Any]) -> None:
+        beside = _BESIDE.get()
+        self._weights.append(beside.add(name, values) if beside else _tensor(name, values))
 
     def build(self) -> onnx.ModelProto:
         """The finished model."""
@@ -100,9 +123,73 @@ class GraphBuilder:
         )
 
 
-def is_bf16(values: NDArray[np.float32]) -> bool:
-    """Whether every value is exact in bf16: the lower half of its fp32 bits is zero."""
-    return not (np.ascontiguousarray(values).view(np.uint32) & 0xFFFF).any()
+class WeightFile:
+    """Weights of one graph written to a file as they are made, so that memory holds one of them.
+
+    Args:
+        file: open for writing, empty.
+        location: its name, as the graph will refer to it.
+    """
+
+    def __init__(self, file: BinaryIO, location: str) -> None:
+        self._file, self._location = file, location
+        self.size = 0
+
+    def add(self, name: str, values: NDArray[Any]) -> onnx.TensorProto:
+        """Append a weight; returns the tensor that refers to it, or holds it if it is small."""
+        if values.nbytes <= _SMALL:
+            return _tensor(name, values)
+        self._file.write(b"\0" * (-self.size % _ALIGNMENT))
+        start = self.size + -self.size % _ALIGNMENT
+        for part in _blocks(values):
+            self._file.write(_little_endian(part).reshape(-1).view(np.uint8).data)
+        self.size = start + values.nbytes
+        tensor = onnx.TensorProto(
+            name=name,
+            data_type=helper.np_dtype_to_tensor_dtype(values.dtype),
+            dims=values.shape,
+            data_location=TensorProto.EXTERNAL,
+        )
+        place = {"location": self._location, "offset": start, "length": values.nbytes}
+        for key, value in place.items():
+            tensor.external_data.add(key=key, value=str(value))
+        return tensor
+
+
+_BESIDE: ContextVar[WeightFile | None] = ContextVar("beside", default=None)
+
+
+@contextmanager
+def weights_beside(path: Path) -> Iterator[None]:
+    """Graphs that are built inside write their weights to this file, not into memory.
+
+    `export.graphs.storage.save_graph` takes them from there.
+    """
+    with path.open("wb") as file:
+        token = _BESIDE.set(WeightFile(file, path.name))
+        try:
+            yield
+        finally:
+            _BESIDE.reset(token)
+
+
+def _blocks(values: NDArray[Any]) -> Iterator[NDArray[Any]]:
+    """Leading rows at a time: a transposed weight is then never copied as a whole."""
+    step = max(1, _BLOCK * len(values) // values.nbytes)
+    for start in range(0, len(values), step):
+        yield values[start : start + step]
+
+
+def halved(values: NDArray[Any]) -> NDArray[Any]:
+    """fp32 as bf16 or fp16, if every number is exact in it; anything else as it is."""
+    if values.dtype != np.float32:
+        return values
+    bits = np.ascontiguousarray(values).view(np.uint32)
+    if not (bits & 0xFFFF).any():
+        return (bits >> 16).astype(np.uint16).view(ml_dtypes.bfloat16)
+    with np.errstate(over="ignore"):
+        halves = values.astype(np.float16)
+    return halves if np.array_equal(halves.astype(np.float32), values) else values
 
 
 def _value(name: str, dims: Dims, integer: bool) -> onnx.ValueInfoProto:
@@ -112,5 +199,12 @@ def _value(name: str, dims: Dims, integer: bool) -> onnx.ValueInfoProto:
 
 def _tensor(name: str, values: NDArray[Any]) -> onnx.TensorProto:
     kind = helper.np_dtype_to_tensor_dtype(values.dtype)
-    raw = np.ascontiguousarray(values).astype(values.dtype.newbyteorder("<"), copy=False)
-    return helper.make_tensor(name, kind, values.shape, raw.tobytes(), raw=True)
+    raw = _little_endian(values).tobytes()
+    return helper.make_tensor(name, kind, values.shape, raw, raw=True)
+
+
+def _little_endian(values: NDArray[Any]) -> NDArray[Any]:
+    values = np.ascontiguousarray(values)
+    if values.dtype == ml_dtypes.bfloat16:
+        values = values.view(np.uint16)
+    return values.astype(values.dtype.newbyteorder("<"), copy=False)

@@ -1,17 +1,15 @@
-"""The graphs of an EAGLE-3 drafter (arXiv 2503.01840): `fuse`, `draft` (one step), `draft_head`."""
+"""The graphs of an EAGLE-3 drafter (arXiv 2503.01840): `fuse` and `draft` (one step)."""
 
 from __future__ import annotations
 
 import numpy as np
 import onnx
-from numpy.typing import NDArray
-from onnx import TensorProto
 
-from export.checkpoint import Checkpoint, Floats
+from export.checkpoint import Checkpoint, Stored
 from export.draft_configs import Eagle3Config
-from export.graphs.attention import Attention, KeyValue
+from export.graphs.attention import Attention
 from export.graphs.builder import GraphBuilder
-from export.graphs.decoder import Decoder, Rope, group_major
+from export.graphs.decoder import Decoder, group_major
 
 
 def fuse_graph(checkpoint: Checkpoint, config: Eagle3Config) -> onnx.ModelProto:
@@ -45,12 +43,10 @@ def step_graph(checkpoint: Checkpoint, config: Eagle3Config, max_position: int) 
     ((trunk, branch),) = layer.caches()
     embedded = b.op("Transpose", embeddings, perm=[1, 0, 2])
     stream = b.op("Transpose", features, perm=[1, 0, 2])
-    x = b.op(
-        "Concat",
-        layer.layer_norm(0, "input_layernorm", embedded),
-        layer.layer_norm(0, "hidden_norm", stream),
-        axis=-1,
-    )
+    normed = layer.layer_norm(0, "hidden_norm", stream)
+    x = b.op("Concat", layer.layer_norm(0, "input_layernorm", embedded), normed, axis=-1)
+    if config.norm_before_residual:
+        stream = normed
     attention = Attention(
         b,
         config,
@@ -66,47 +62,6 @@ def step_graph(checkpoint: Checkpoint, config: Eagle3Config, max_position: int) 
     return b.build()
 
 
-def draft_head_graph(checkpoint: Checkpoint, config: Eagle3Config, top_k: int) -> onnx.ModelProto:
-    """hidden [N, S, d] -> top_logits and top_tokens [N, S, k], logsumexp [N, S].
-
-    The head's vocabulary is the drafter's own; `top_tokens` are the target's tokens. With k = Vd
-    they are the same for every row.
-    """
-    b, width = GraphBuilder("draft_head"), config.width
-    hidden = b.input("hidden", ["N", "S", width])
-    b.output("top_logits", ["N", "S", top_k])
-    b.output("top_tokens", ["N", "S", top_k], integer=True)
-    b.output("logsumexp", ["N", "S"])
-    norm = b.weight("norm", checkpoint.tensor("norm.weight", width))
-    normed = b.op("RMSNormalization", hidden, norm, epsilon=config.eps)
-    head = checkpoint.tensor("lm_head.weight", config.draft_vocab, width)
-    own = draft_tokens(checkpoint, config)
-    order = np.argsort(own)  # rising, so that a whole vocabulary's logits are in token order
-    weight = b.weight("head", np.ascontiguousarray(head[order].T))
-    tokens = b.constant(own[order].astype(np.int32))
-    if top_k == config.draft_vocab:
-        logits = b.op("MatMul", normed, weight, out="top_logits")
-        b.op("Expand", tokens, b.op("Shape", logits), out="top_tokens")
-    else:
-        logits = b.op("MatMul", normed, weight)
-        _, best = b.ops("TopK", logits, b.constant([top_k]), out=["top_logits", "top_indices"])
-        chosen = b.op("Gather", tokens, best)
-        b.op("Cast", chosen, out="top_tokens", to=TensorProto.INT32)
-    b.op("ReduceLogSumExp", logits, b.constant([-1]), keepdims=0, out="logsumexp")
-    return b.build()
-
-
-def draft_tokens(checkpoint: Checkpoint, config: Eagle3Config) -> NDArray[np.int64]:
-    """[Vd] the target's token of each entry of the drafter's head: its number plus d2t."""
-    numbers = np.arange(config.draft_vocab)
-    if config.draft_vocab == config.vocab and "d2t" not in checkpoint.tensors:
-        return numbers
-    tokens = numbers + checkpoint.integers("d2t", config.draft_vocab)
-    if tokens.min() < 0 or tokens.max() >= config.vocab or len(np.unique(tokens)) < len(tokens):
-        raise checkpoint.unfit("d2t", f"different tokens, 0..{config.vocab - 1}", tokens)
-    return tokens
-
-
 class _Layer(Decoder):
     """The drafter's one layer: its attention reads rows twice as wide as it writes."""
 
@@ -117,33 +72,16 @@ class _Layer(Decoder):
     ) -> None:
         super().__init__(b, checkpoint, config, "", max_position)
 
-    def project(
-        self, layer: int, x: str, rope: Rope, attention: Attention, out: KeyValue | None
-    ) -> tuple[str, KeyValue]:
-        if self.config.qk_norm:
-            return super().project(layer, x, rope, attention, out)
-        b, c = self.b, self.config
-        weight = np.concatenate([self._query(layer), *self._key_value(layer)])
-        q, k, v = self._split_heads(
-            self._matmul(x, f"layers.{layer}.qkv", weight), [c.heads, c.kv_heads, c.kv_heads]
-        )
-        q = b.op("Mul", q, b.constant(np.array(c.head_dim**-0.5, np.float32)))
-        k = self._rotate(k, rope)
-        return self._rotate(q, rope), KeyValue(
-            b.op("Reshape", k, attention.cache_rows, out=out.key if out else None),
-            b.op("Reshape", v, attention.cache_rows, out=out.value if out else None),
-        )
-
-    def _query(self, layer: int) -> Floats:
+    def _query(self, layer: int) -> Stored:
         c = self.config
         weight = self._layer(layer, "self_attn.q_proj.weight", c.heads * c.head_dim, 2 * c.width)
         return group_major(weight, c)
 
-    def _key_value(self, layer: int, suffix: str = "") -> list[Floats]:
+    def _key_value(self, layer: int, suffix: str = "") -> list[Stored]:
         shape = (self.config.kv_heads * self.config.head_dim, 2 * self.config.width)
         return [
             self._layer(layer, f"self_attn.{part}_proj{suffix}.weight", *shape) for part in "kv"
         ]
 
-    def _layer(self, layer: int, name: str, *shape: int) -> Floats:
-        return self.checkpoint.tensor(f"midlayer.{name}", *shape)
+    def _layer(self, layer: int, name: str, *shape: int) -> Stored:
+        return self.checkpoint.stored(f"{self.config.layer}.{name}", *shape)

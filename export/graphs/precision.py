@@ -1,6 +1,6 @@
 """A graph in fp16 or bf16, with every cast written down: strongly typed builds take types as given.
 
-Matrix products run in the reduced precision. RMS norms, RoPE, softmax and log-sum-exp stay in fp32,
+Matrix products run in the reduced precision. Norms, RoPE, softmax and log-sum-exp stay in fp32,
 and so does what is added to fp32: the residual stream and the biased scores. (The square of 256 is
 already too large for fp16, and residual streams hold larger values.)
 
@@ -28,7 +28,8 @@ _NAMES: dict[int, str] = {
 }
 _FLOATS = tuple(_NAMES)
 _REDUCED_OPS = {"MatMul", "Gemm"}
-_FP32_OPS = {"RMSNormalization", "RotaryEmbedding", "Softmax", "ReduceLogSumExp", "TopK"}
+_NORMS = {"RMSNormalization", "LayerNormalization"}
+_FP32_OPS = _NORMS | {"RotaryEmbedding", "Softmax", "ReduceLogSumExp", "TopK"}
 _INTEGERS = {"Shape": (TensorProto.INT64,), "TopK": (TensorProto.FLOAT, TensorProto.INT64)}
 _CACHE = ("trunk.past_key_values.", "branch.past_key_values.", "present.")
 

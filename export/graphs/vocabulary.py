@@ -6,27 +6,24 @@ import numpy as np
 import onnx
 from onnx import TensorProto
 
-from export.checkpoint import Checkpoint, Floats
-from export.configs import Qwen3Config
-from export.graphs.builder import GraphBuilder, is_bf16
+from export.checkpoint import Checkpoint, Stored
+from export.configs import TargetConfig
+from export.graphs.builder import GraphBuilder
+from export.graphs.draft_vocabulary import with_mask
 
 
-def embed_graph(checkpoint: Checkpoint, config: Qwen3Config) -> onnx.ModelProto:
-    """tokens [N, S] -> embeddings [N, S, d]."""
+def embed_graph(
+    checkpoint: Checkpoint, config: TargetConfig, mask: Stored | None = None
+) -> onnx.ModelProto:
+    """tokens [N, S] -> embeddings [N, S, d]; token V is a drafter's mask [1, d], if it has one."""
     b = GraphBuilder("embed")
     tokens = b.input("tokens", ["N", "S"], integer=True)
     out = b.output("embeddings", ["N", "S", config.width])
-    table = _embedding(checkpoint, config)
-    if is_bf16(table):
-        # only the rows looked up are cast: the table stays at half the memory
-        rows = b.op("Gather", b.bf16("embedding", table), tokens)
-        b.op("Cast", rows, out=out, to=TensorProto.FLOAT)
-    else:
-        b.op("Gather", b.weight("embedding", table), tokens, out=out)
+    b.table("embedding", with_mask(_embedding(checkpoint, config), mask), tokens, out)
     return b.build()
 
 
-def head_graph(checkpoint: Checkpoint, config: Qwen3Config, top_k: int) -> onnx.ModelProto:
+def head_graph(checkpoint: Checkpoint, config: TargetConfig, top_k: int) -> onnx.ModelProto:
     """hidden [N, S, d] -> top_logits and top_tokens [N, S, k], logsumexp [N, S].
 
     With k = V the logits come in token order, so that no sort is paid for.
@@ -49,11 +46,13 @@ def head_graph(checkpoint: Checkpoint, config: Qwen3Config, top_k: int) -> onnx.
     return b.build()
 
 
-def _embedding(checkpoint: Checkpoint, config: Qwen3Config) -> Floats:
-    return checkpoint.tensor("model.embed_tokens.weight", config.vocab, config.width)
+def _embedding(checkpoint: Checkpoint, config: TargetConfig) -> Stored:
+    return checkpoint.stored(f"{config.prefix}embed_tokens.weight", config.vocab, config.width)
 
 
-def _head(checkpoint: Checkpoint, config: Qwen3Config) -> Floats:
+def _head(checkpoint: Checkpoint, config: TargetConfig) -> Stored:
     if config.tied:
         return _embedding(checkpoint, config)
-    return checkpoint.tensor("lm_head.weight", config.vocab, config.width)
+    names = ("lm_head.weight", "language_model.lm_head.weight")
+    name = next((name for name in names if name in checkpoint.tensors), names[0])
+    return checkpoint.stored(name, config.vocab, config.width)

@@ -46,12 +46,12 @@ class DFlareConfig(BlockDrafterConfig):
         return raw
 
     @classmethod
-    def _own_options(cls, own: dict[str, Any]) -> dict[str, Any]:
+    def _own_options(cls, raw: dict[str, Any]) -> dict[str, Any]:
         return {
-            "fusion_init": own.get("fusion_init", "onset"),
-            "fusion_softmax": bool(own.get("fusion_softmax", True)),
-            "heterogeneous_kv": bool(own.get("heterogeneous_kv", True)),
-            "fusion_fc": bool(own.get("fusion_fc", False)),
+            "fusion_init": raw.get("fusion_init", "onset"),
+            "fusion_softmax": bool(raw.get("fusion_softmax", True)),
+            "heterogeneous_kv": bool(raw.get("heterogeneous_kv", True)),
+            "fusion_fc": bool(raw.get("fusion_fc", False)),
         }
 
 

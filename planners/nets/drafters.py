@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import torch
 from safetensors import SafetensorError
 from safetensors.torch import save_file
+from torch import Tensor
 
+from planners.drafter_layouts import MASK_EMBEDDING, flat_config
 from planners.nets.block_drafter import BlockDrafter, BlockDrafterConfig
 from planners.nets.dflare import DFlare, DFlareConfig
 from planners.nets.dflash import DFlash, DFlashConfig
-from planners.nets.files import load_weights
+from planners.nets.files import as_floats, load_weights, read_object
 from runtime.errors import SlipstreamError
 from runtime.files import write_atomic
 
@@ -50,10 +54,15 @@ def load_drafter(folder: Path) -> BlockDrafter:
         SlipstreamError: a file is missing or unreadable, or does not hold a block drafter.
     """
     try:
-        config = read_config(json.loads((folder / "config.json").read_text("utf-8")))
-        weights = load_weights(folder)
+        raw, weights = read_object(folder / "config.json"), load_weights(folder)
+        config = _as_stored(read_config(flat_config(raw)), weights)
         drafter = build_drafter(config)
-        drafter.load_state_dict({name: value.float() for name, value in weights.items()})
+        floats = as_floats(weights)
+        if MASK_EMBEDDING in floats:
+            floats[MASK_EMBEDDING] = floats[MASK_EMBEDDING].reshape(-1)
+        if config.draft_vocab_size == config.vocab_size:  # the whole vocabulary needs no map
+            floats = {name: getattr(drafter, name) for name in ("d2t", "t2d")} | floats
+        drafter.load_state_dict(floats)
     except (OSError, ValueError, KeyError, TypeError, RuntimeError, SafetensorError) as error:
         raise SlipstreamError(
             f"{folder} can't be loaded as a drafter",
@@ -66,11 +75,22 @@ def load_drafter(folder: Path) -> BlockDrafter:
     return drafter.eval()
 
 
+def _as_stored(config: BlockDrafterConfig, weights: Mapping[str, Tensor]) -> BlockDrafterConfig:
+    """The config, and what only the weights say: a head and embeddings of its own."""
+    head = weights.get("lm_head.weight")
+    return replace(
+        config,
+        draft_vocab_size=None if head is None else len(head),
+        own_embedding="embed_tokens.weight" in weights,
+        mask_embedding=MASK_EMBEDDING in weights,
+    )
+
+
 def save_drafter(drafter: BlockDrafter, folder: Path) -> None:
     """Write `config.json` and `model.safetensors` in bf16."""
     folder.mkdir(parents=True, exist_ok=True)
     weights = {
-        name: value.detach().to(torch.bfloat16).contiguous()
+        name: (value.to(torch.bfloat16) if value.is_floating_point() else value).contiguous()
         for name, value in drafter.state_dict().items()
     }
     save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})

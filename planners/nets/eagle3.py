@@ -9,7 +9,8 @@ checkpoints.
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +21,10 @@ from torch import Tensor, nn
 from torch.nn import functional
 from transformers import Qwen3ForCausalLM
 
-from planners.nets.files import load_weights
+from planners.drafter_layouts import eagle3_layer, eagle3_taps, flat_config
+from planners.nets.files import as_floats, load_weights, read_object
 from planners.nets.layers import RMSNorm, attend, rotary_table, rotate, split_heads
+from planners.nets.rope import plain
 from runtime.errors import SlipstreamError
 from runtime.files import write_atomic
 
@@ -41,6 +44,10 @@ class Eagle3Config:
         scaffold_runs: a token and the fixed tokens behind it are one pass, all with the feature of
             the first; otherwise every token takes a pass, as in the published checkpoints.
         qk_norm: RMS norm of query and key heads, as Qwen3 has it.
+        norm_before_residual: the residual stream starts from the normed feature.
+        rope_scaling: see `planners.nets.rope.frequencies`.
+        attention_bias: the four projections of attention have biases.
+        own_embedding: it has an embedding of its own.
     """
 
     hidden_size: int
@@ -54,13 +61,18 @@ class Eagle3Config:
     depth: int = 7
     scaffold_runs: bool = False
     qk_norm: bool = False
+    norm_before_residual: bool = False
+    rope_scaling: Mapping[str, Any] | None = None
+    attention_bias: bool = False
+    own_embedding: bool = False
     rope_theta: float = 10000.0
     rms_norm_eps: float = 1e-6
     max_position_embeddings: int = 1024
 
     def to_json(self) -> dict[str, Any]:
         """`config.json` as the published drafters have it, with `depth` and our own keys."""
-        return {
+        scaling = {"rope_scaling": dict(self.rope_scaling)} if self.rope_scaling else {}
+        return scaling | {
             "architectures": [ARCHITECTURE],
             "model_type": "llama",
             "num_hidden_layers": 1,
@@ -71,6 +83,7 @@ class Eagle3Config:
             "ttt_length": self.depth,
             "scaffold_runs": self.scaffold_runs,
             "qk_norm": self.qk_norm,
+            "norm_before_residual": self.norm_before_residual,
             "hidden_size": self.hidden_size,
             "num_attention_heads": self.num_attention_heads,
             "num_key_value_heads": self.num_key_value_heads,
@@ -82,18 +95,26 @@ class Eagle3Config:
             "rms_norm_eps": self.rms_norm_eps,
             "rope_theta": self.rope_theta,
             "hidden_act": "silu",
-            "attention_bias": False,
+            "attention_bias": self.attention_bias,
             "tie_word_embeddings": False,
             "dtype": "bfloat16",
         }
 
     @classmethod
-    def from_json(cls, raw: dict[str, Any]) -> Eagle3Config:
-        """Read `config.json`; raises KeyError for a missing key, ValueError for a value."""
+    def from_json(cls, raw: dict[str, Any], layers: int = 0) -> Eagle3Config:
+        """Read `config.json`; raises KeyError for a missing key, ValueError for a value.
+
+        Args:
+            layers: of the target, which says what is tapped where the config does not.
+        """
+        raw = flat_config(raw)
         if raw.get("num_hidden_layers", 1) != 1:
             raise ValueError(f"num_hidden_layers is {raw['num_hidden_layers']}; EAGLE-3 has 1")
+        scaling = raw.get("rope_parameters") or raw.get("rope_scaling")
         rope = raw.get("rope_parameters") or raw
-        heads = raw["num_attention_heads"]
+        heads, taps = raw["num_attention_heads"], tuple(eagle3_taps(raw, layers))
+        if min(taps, default=-1) < 0:
+            raise KeyError("eagle_aux_hidden_state_layer_ids")
         return cls(
             hidden_size=raw["hidden_size"],
             num_attention_heads=heads,
@@ -101,11 +122,14 @@ class Eagle3Config:
             head_dim=raw.get("head_dim") or raw["hidden_size"] // heads,
             intermediate_size=raw["intermediate_size"],
             vocab_size=raw["vocab_size"],
-            draft_vocab_size=raw.get("draft_vocab_size", raw["vocab_size"]),
-            target_layer_ids=tuple(raw["eagle_config"]["eagle_aux_hidden_state_layer_ids"]),
+            draft_vocab_size=raw.get("draft_vocab_size") or raw["vocab_size"],
+            target_layer_ids=taps,
             depth=raw.get("ttt_length", 7),
             scaffold_runs=bool(raw.get("scaffold_runs", False)),
             qk_norm=bool(raw.get("qk_norm", False)),
+            norm_before_residual=bool(raw.get("norm_before_residual", False)),
+            rope_scaling=None if plain(scaling) else scaling,
+            attention_bias=bool(raw.get("attention_bias", False)),
             rope_theta=float(rope["rope_theta"]),
             rms_norm_eps=raw["rms_norm_eps"],
             max_position_embeddings=raw["max_position_embeddings"],
@@ -119,10 +143,11 @@ class Attention(nn.Module):
         super().__init__()
         d, size = config.hidden_size, config.head_dim
         self.head_dim = size
-        self.q_proj = nn.Linear(2 * d, config.num_attention_heads * size, bias=False)
-        self.k_proj = nn.Linear(2 * d, config.num_key_value_heads * size, bias=False)
-        self.v_proj = nn.Linear(2 * d, config.num_key_value_heads * size, bias=False)
-        self.o_proj = nn.Linear(config.num_attention_heads * size, d, bias=False)
+        bias = config.attention_bias
+        self.q_proj = nn.Linear(2 * d, config.num_attention_heads * size, bias=bias)
+        self.k_proj = nn.Linear(2 * d, config.num_key_value_heads * size, bias=bias)
+        self.v_proj = nn.Linear(2 * d, config.num_key_value_heads * size, bias=bias)
+        self.o_proj = nn.Linear(config.num_attention_heads * size, d, bias=bias)
         if config.qk_norm:
             self.q_norm = RMSNorm(size, config.rms_norm_eps)
             self.k_norm = RMSNorm(size, config.rms_norm_eps)
@@ -196,6 +221,8 @@ class Eagle3(nn.Module):
         self.midlayer = Layer(config)
         self.norm = RMSNorm(d, config.rms_norm_eps)
         self.lm_head = nn.Linear(d, config.draft_vocab_size, bias=False)
+        if config.own_embedding:
+            self.embed_tokens = nn.Embedding(config.vocab_size, d)
         self.register_buffer("d2t", torch.zeros(config.draft_vocab_size, dtype=torch.long))
         self.register_buffer("t2d", torch.arange(config.vocab_size) < config.draft_vocab_size)
 
@@ -203,6 +230,11 @@ class Eagle3(nn.Module):
     def tokens(self) -> Tensor:
         """[Vd] the target's tokens in the order of the drafter's head."""
         return self.d2t + torch.arange(len(self.d2t), device=self.d2t.device)
+
+    def embed(self, tokens: Tensor, embedding: nn.Module) -> Tensor:
+        """[N, S] tokens -> [N, S, d], by the target's embedding where the drafter has none."""
+        rows: Tensor = (self.embed_tokens if self.config.own_embedding else embedding)(tokens)
+        return rows
 
     def fuse(self, taps: Tensor) -> Tensor:
         """Features [N, C, d] of verified positions from the target's taps [N, C, 3d]."""
@@ -244,6 +276,8 @@ class Eagle3(nn.Module):
             rows = torch.cat([past[0], rows[0]], 2), torch.cat([past[1], rows[1]], 2)
         if mask is not None:
             mask = mask[:, None]
+        if self.config.norm_before_residual:
+            features = layer.hidden_norm(features)
         h = features + layer.self_attn(x, rows, cos, sin, mask)
         hidden: Tensor = h + layer.mlp(layer.post_attention_layernorm(h))
         return hidden, rows
@@ -254,7 +288,10 @@ class Eagle3(nn.Module):
         return logits
 
     def _rotary(self, positions: Tensor) -> tuple[Tensor, Tensor]:
-        return rotary_table(positions, self.config.head_dim, self.config.rope_theta)
+        c = self.config
+        return rotary_table(
+            positions, c.head_dim, c.rope_theta, c.rope_scaling, c.max_position_embeddings
+        )
 
 
 def new_eagle3(
@@ -291,27 +328,27 @@ def frequent_tokens(outputs: Tensor, vocab: int, count: int) -> Tensor:
     return often.argsort(descending=True, stable=True)[:count].sort().values
 
 
-def load_eagle3(folder: Path, taps: tuple[int, ...] | None = None) -> Eagle3:
+def load_eagle3(folder: Path, layers: int = 0) -> Eagle3:
     """Load `config.json` and the safetensors file, or its shards, weights as fp32.
 
-    An `embed_tokens` in the file is left out: it is the target's.
-
     Args:
-        taps: the target's blocks that are tapped, where the config does not say.
+        layers: of the target, which says what is tapped where the config does not.
 
     Raises:
         SlipstreamError: a file is missing or unreadable, or does not hold an EAGLE-3 drafter.
     """
     try:
-        raw, weights = json.loads((folder / "config.json").read_text("utf-8")), load_weights(folder)
-        own = dict(raw.get("eagle_config") or {})
-        if taps is not None:
-            own.setdefault("eagle_aux_hidden_state_layer_ids", list(taps))
-        normed = "midlayer.self_attn.q_norm.weight" in weights
-        config = Eagle3Config.from_json({**raw, "eagle_config": own, "qk_norm": normed})
+        raw, weights = read_object(folder / "config.json"), load_weights(folder)
+        layer = eagle3_layer(weights) + "."
+        config = replace(
+            Eagle3Config.from_json(raw, layers),
+            qk_norm=f"{layer}self_attn.q_norm.weight" in weights,
+            own_embedding="embed_tokens.weight" in weights,
+        )
         drafter = Eagle3(config)
-        floats = {k: v.float() if v.is_floating_point() else v for k, v in weights.items()}
-        floats.pop("embed_tokens.weight", None)
+        floats = {
+            name.replace(layer, "midlayer.", 1): value for name, value in as_floats(weights).items()
+        }
         for name in ("d2t", "t2d"):  # a drafter with the target's whole vocabulary may lack them
             if config.draft_vocab_size == config.vocab_size:
                 floats.setdefault(name, getattr(drafter, name))

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from safetensors.torch import load_file
 from torch import Tensor
+
+from planners.drafter_layouts import of_network
 
 WEIGHTS, INDEX = "model.safetensors", "model.safetensors.index.json"
 
@@ -21,8 +25,7 @@ def load_weights(folder: Path) -> dict[str, Tensor]:
     if not (folder / INDEX).is_file():
         found: dict[str, Tensor] = load_file(folder / WEIGHTS)
         return found
-    index = json.loads((folder / INDEX).read_text("utf-8"))
-    places = index.get("weight_map") if isinstance(index, dict) else None
+    places = read_object(folder / INDEX).get("weight_map")
     if not isinstance(places, dict) or not places:
         raise ValueError(f"{INDEX} has no weight_map from tensor name to file name")
     files = sorted({str(name) for name in places.values()})
@@ -32,3 +35,20 @@ def load_weights(folder: Path) -> dict[str, Tensor]:
     if missing := sorted(places.keys() - tensors.keys()):
         raise ValueError(f"the shards lack {missing[0]}, which {INDEX} names")
     return tensors
+
+
+def read_object(path: Path) -> dict[str, Any]:
+    """A JSON object; raises OSError, or ValueError for what is none."""
+    found = json.loads(path.read_text("utf-8"))
+    if not isinstance(found, dict):
+        raise ValueError(f"{path.name} is no object")
+    return found
+
+
+def as_floats(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """A drafter's tensors, numbers as fp32; what is not its own is left out."""
+    return {
+        name: value.float() if value.is_floating_point() else value
+        for name, value in weights.items()
+        if of_network(name)
+    }

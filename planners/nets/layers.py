@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypeAlias
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import torch
 from torch import Tensor, nn
@@ -14,6 +15,7 @@ from planners.nets.packed import (
     packed_attention,
     two_stream_attention,
 )
+from planners.nets.rope import frequencies
 
 if TYPE_CHECKING:  # importing it takes a second
     from torch.nn.attention.flex_attention import BlockMask
@@ -40,12 +42,22 @@ class RMSNorm(nn.Module):
         return rms_norm(x, self.weight, self.eps)
 
 
-def rotary_table(positions: Tensor, head_dim: int, theta: float) -> tuple[Tensor, Tensor]:
-    """Cosine and sine [N, 1, S, D] of positions [N, S] (RoFormer, arXiv 2104.09864, eq. 15)."""
-    frequency = theta ** -(torch.arange(0, head_dim, 2, dtype=torch.float32) / head_dim)
+def rotary_table(
+    positions: Tensor,
+    head_dim: int,
+    theta: float,
+    scaling: Mapping[str, Any] | None = None,
+    max_position: int = 1 << 20,
+) -> tuple[Tensor, Tensor]:
+    """Cosine and sine [N, 1, S, D] of positions [N, S] (RoFormer, arXiv 2104.09864, eq. 15).
+
+    Args:
+        scaling, max_position: see `planners.nets.rope.frequencies`.
+    """
+    frequency, factor = frequencies(head_dim, theta, scaling, max_position)
     angle = positions.to(torch.float32)[:, None, :, None] * frequency.to(positions.device)
     angle = torch.cat([angle, angle], -1)
-    return angle.cos(), angle.sin()
+    return angle.cos() * factor, angle.sin() * factor
 
 
 def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:

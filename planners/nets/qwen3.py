@@ -15,7 +15,7 @@ from torch.nn import functional
 from transformers import Qwen3Config, Qwen3ForCausalLM
 from transformers.utils.logging import disable_progress_bar
 
-from planners.nets.files import INDEX, WEIGHTS
+from planners.nets.files import INDEX, WEIGHTS, read_object
 from planners.nets.layers import Mask, attend, rms_norm, rotary_table, rotate, split_heads
 from runtime.errors import SlipstreamError
 
@@ -89,6 +89,7 @@ def load_target(folder: Path) -> Qwen3ForCausalLM:
             )
     disable_progress_bar()  # of every file; ours are the commands' own
     try:
+        _check_family(folder)
         config = Qwen3Config.from_pretrained(folder)
         model, seen = Qwen3ForCausalLM.from_pretrained(
             folder, config=config, dtype=torch.float32, output_loading_info=True
@@ -106,6 +107,20 @@ def load_target(folder: Path) -> Qwen3ForCausalLM:
             fix="copy the whole folder, or save it again with save_pretrained",
         ) from error
     return model.eval()
+
+
+def _check_family(folder: Path) -> None:
+    """Refuse another architecture by name; a config that names none is taken for a Qwen3."""
+    known = Qwen3ForCausalLM.__name__
+    found = read_object(folder / "config.json").get("architectures") or [known]
+    if found != [known]:
+        raise SlipstreamError(
+            f"{folder} can't be trained, nor a drafter for it",
+            expected=f'"architectures": ["{known}"] in its config.json',
+            found=str(found)[:160],
+            fix="train its drafter with its authors' code, and export both: "
+            f"slipstream export {folder} --draft DRAFTER",
+        )
 
 
 def save_target(model: Qwen3ForCausalLM, folder: Path) -> None:

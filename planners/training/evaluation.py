@@ -10,11 +10,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 from transformers import Qwen3ForCausalLM
 
-from planners.language import WAYPOINTS, ParseError
+from planners.language import ParseError
 from planners.training.data import Recorded
 from planners.training.examples import Examples
 from planners.training.responses import respond
-from planners.trajectory import to_trajectory
 
 Floats = NDArray[np.float64]
 
@@ -34,12 +33,13 @@ def greedy_paths(
 
 def paths_of(outputs: Tensor, windows: Recorded, examples: Examples) -> Floats:
     """Trajectories [M, 20, 2] of outputs [M, L]; NaN where an output does not parse."""
-    waypoints = np.full((len(windows), WAYPOINTS, 2), np.nan)
+    paths = np.full(windows.futures.shape, np.nan)
     for row, output in enumerate(outputs.tolist()):
         with suppress(ParseError):
             parsed = examples.language.parse(output, examples.tokenizer)
-            waypoints[row] = examples.language.waypoints(parsed)
-    return to_trajectory(waypoints, windows.speeds[:, -1], windows.accelerations[:, -1])
+            now = float(windows.speeds[row, -1]), float(windows.accelerations[row, -1])
+            paths[row] = examples.language.trajectory(parsed, *now)
+    return paths
 
 
 def ade(paths: Floats, windows: Recorded) -> float:

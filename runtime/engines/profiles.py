@@ -85,7 +85,7 @@ def default_profiles(manifest: Manifest, graph: GraphName) -> list[Profile]:
     prefill: dict[str, Range] = {"N": one, "S": (1, min(prompt, 256), prompt)}
     decode: dict[str, Range] = {"N": rollouts, "S": (1, usual, widest)}
     match graph:
-        case "embed":
+        case "embed" | "draft_embed":
             dims = {"prefill": prefill, "decode": decode}
             if manifest.draft and manifest.draft.stepwise:  # its first pass embeds what waited
                 dims["decode"] = {"N": rollouts, "S": (1, usual, limits.branch)}
@@ -98,11 +98,15 @@ def default_profiles(manifest: Manifest, graph: GraphName) -> list[Profile]:
         case "head" | "draft_head":
             rows = (1, limits.rollouts * usual, limits.rollouts * widest)
             dims = {"rows": {"N": one, "S": rows}, "decode": decode}
+        case "vision":  # the rig's shapes are fixed
+            dims = {"rig": {}}
         case "target":
             dims = {
                 "prefill": {**prefill, "P": trunk, "T": one},
                 "decode": {**decode, "P": trunk, "T": branch},
             }
+            if manifest.target.deepstack:  # rows of pictures, or zeros for all rows alike
+                dims["prefill"]["Sd"], dims["decode"]["Sd"] = prefill["S"], one
         case "draft" if manifest.draft and manifest.draft.stepwise:
             # the first pass of a round reads all that was verified since the last one
             waiting = (1, usual, limits.branch)

@@ -11,11 +11,14 @@ from numpy.typing import NDArray
 from runtime.cache import Part, TwoPartCache
 from runtime.decode import Decoder
 from runtime.graphs import Graphs
+from runtime.inputs import Inputs
+from runtime.prompt import Prompt
 from runtime.proof.cases import Case, name_of, outputs
 from runtime.proof.fresh import FreshPass, fresh_pass
 from runtime.proof.results import Check
 from runtime.script import Rollouts
 from runtime.settings import DecodeSettings
+from runtime.telemetry import FrameStats
 from runtime.tree import causal
 
 Array = NDArray[Any]
@@ -69,7 +72,9 @@ class CacheWatcher:
 
     def __init__(self, graphs: Graphs, case: Case, decoded: Ints) -> None:
         self.worst, self.rounds, self.fault = 0.0, 0, ""
-        self._fresh = [_fresh_rows(graphs, np.concatenate([case.prompt, row])) for row in decoded]
+        self._fresh = [
+            _fresh_rows(graphs, Prompt.of(case.prompt).followed_by(row)) for row in decoded
+        ]
 
     def __call__(
         self, rollouts: Rollouts, target: TwoPartCache, draft: TwoPartCache | None
@@ -117,26 +122,29 @@ def valid_rows(cache: TwoPartCache, rollout: int) -> Layers:
     ]
 
 
-def _fresh_rows(graphs: Graphs, sequence: Ints) -> _Fresh:
-    known = sequence[:-1]  # the last token is never passed
+def _fresh_rows(graphs: Graphs, sequence: Prompt) -> _Fresh:
+    known = sequence.short_of(1)  # the last token is never passed
     fresh = fresh_pass(graphs, known)
     draft = _draft_rows(graphs, fresh, known) if len(graphs.manifest.networks) > 1 else []
-    return _Fresh(sequence, valid_rows(fresh.cache, 0), draft)
+    return _Fresh(sequence.tokens, valid_rows(fresh.cache, 0), draft)
 
 
-def _step_rows(graphs: Graphs, fresh: FreshPass, known: Ints) -> Layers:
+def _step_rows(graphs: Graphs, fresh: FreshPass, known: Prompt) -> Layers:
     """A stepwise drafter's rows: each token but the first, with the feature in front of it."""
     dims, limits = graphs.manifest.draft, graphs.manifest.limits
     assert dims is not None
     n = len(known) - 1
     cache = graphs.cache(dims, max(limits.trunk, n), limits.branch)
     features = graphs.fuse(fresh.taps[None, :-1])
-    graphs.step(graphs.embed(known[None, 1:]), features, 1 + np.arange(n)[None], causal(n), cache)
+    inputs, places = Inputs(graphs, known), 1 + np.arange(n)[None]
+    inputs.encode(1, FrameStats())
+    embeddings = inputs.embed(known.tokens[None, 1:], places, draft=True)
+    graphs.step(embeddings, features, places, causal(n), cache)
     cache.commit(np.ones((1, n), np.bool_))
     return valid_rows(cache, 0)
 
 
-def _draft_rows(graphs: Graphs, fresh: FreshPass, known: Ints) -> Layers:
+def _draft_rows(graphs: Graphs, fresh: FreshPass, known: Prompt) -> Layers:
     """The drafter's context rows for all taps; the block drafted behind them is of no interest."""
     dims, limits = graphs.manifest.draft, graphs.manifest.limits
     assert dims is not None
@@ -144,7 +152,7 @@ def _draft_rows(graphs: Graphs, fresh: FreshPass, known: Ints) -> Layers:
         return _step_rows(graphs, fresh, known)
     n = len(fresh.taps)
     cache = graphs.cache(dims, max(limits.trunk, n), limits.branch)
-    block = graphs.embed(np.full((1, dims.block), dims.mask_token))
+    block = graphs.embed_draft(np.full((1, dims.block), dims.mask_token))
     at = np.minimum(n + np.arange(dims.block), limits.max_position - 1)[None]
     bias = np.zeros((1, dims.block, n + dims.block), np.float32)
     graphs.draft(block, at, fresh.taps[None], np.arange(n)[None], bias, cache)

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from runtime.decode import Decoder
+from runtime.prompt import Prompt
 from runtime.scaffold import Scaffold, Span
 from runtime.settings import DecodeSettings
 
@@ -17,10 +18,11 @@ Ints = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Case:
-    """One frame: prompt [Lp] tokens, the output's scaffold, the section that rollouts part at."""
+    """One frame: its prompt ([Lp] tokens if it is text), the output's scaffold, and the section
+    that rollouts part at."""
 
     frame: int
-    prompt: Ints
+    prompt: Prompt | Ints
     scaffold: Scaffold
     fork_at: str
 
@@ -52,7 +54,8 @@ class Case:
             allowed_sets=np.concatenate([self.scaffold.allowed_sets, only]),
             sections=sections if start < at else sections[1:],
         )
-        return Case(self.frame, np.concatenate([self.prompt, output[:start]]), scaffold, "drawn")
+        prompt = Prompt.of(self.prompt).followed_by(output[:start])
+        return Case(self.frame, prompt, scaffold, "drawn")
 
 
 def outputs(decoder: Decoder, cases: Sequence[Case], settings: DecodeSettings) -> list[Ints]:

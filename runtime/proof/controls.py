@@ -77,10 +77,15 @@ class ShiftedGraphs(Graphs):
         self.__dict__.update(graphs.__dict__)
 
     def target(
-        self, embeddings: Buffer, positions: Array, rows_bias: Array, cache: TwoPartCache
+        self,
+        embeddings: Buffer,
+        positions: Array,
+        rows_bias: Array,
+        cache: TwoPartCache,
+        deepstack: Buffer | None = None,
     ) -> tuple[Buffer, Buffer]:
         shift = 1 if cache.trunk.used else 0
-        return super().target(embeddings, positions + shift, rows_bias, cache)
+        return super().target(embeddings, positions + shift, rows_bias, cache, deepstack)
 
 
 @contextmanager

@@ -11,6 +11,8 @@ from numpy.typing import NDArray
 from runtime.cache import TwoPartCache
 from runtime.engines.device import Buffer
 from runtime.graphs import Graphs
+from runtime.inputs import whole_pass
+from runtime.prompt import Prompt
 from runtime.sampling import distribution, restrict
 from runtime.scaffold import Scaffold
 from runtime.settings import Sampling
@@ -34,13 +36,18 @@ class RememberedPrefill(Graphs):
         self._out: tuple[Buffer, Buffer] = (self._prompt, self._prompt)
 
     def target(
-        self, embeddings: Buffer, positions: Array, rows_bias: Array, cache: TwoPartCache
+        self,
+        embeddings: Buffer,
+        positions: Array,
+        rows_bias: Array,
+        cache: TwoPartCache,
+        deepstack: Buffer | None = None,
     ) -> tuple[Buffer, Buffer]:
         if cache.trunk.used:
-            return super().target(embeddings, positions, rows_bias, cache)
+            return super().target(embeddings, positions, rows_bias, cache, deepstack)
         prompt = self.device.to_host(embeddings)
         if not np.array_equal(prompt, self._prompt):
-            hidden, taps = super().target(embeddings, positions, rows_bias, cache)
+            hidden, taps = super().target(embeddings, positions, rows_bias, cache, deepstack)
             self._prompt, self._out = prompt.copy(), (self._kept(hidden), self._kept(taps))
             self._rows = [self._kept(rows) for rows in cache.reserve(embeddings.shape[1])]
         else:
@@ -64,30 +71,34 @@ class FreshPass:
     cache: TwoPartCache
 
 
-def fresh_pass(graphs: Graphs, tokens: Ints) -> FreshPass:
-    """A prefill of tokens [S] at positions 0..S-1; its rows are committed to the cache's trunk."""
-    limits = graphs.manifest.limits
-    cache = graphs.cache(
-        graphs.manifest.target, max(limits.trunk, len(tokens)), max(limits.branch, 1)
-    )
-    hidden, taps = _causal_pass(graphs, tokens[None], 0, cache)
-    cache.commit(np.ones((1, len(tokens)), np.bool_))
+def fresh_pass(graphs: Graphs, sequence: Prompt | Ints) -> FreshPass:
+    """A prefill of a sequence of S; its rows are committed to the cache's trunk."""
+    prompt, limits = Prompt.of(sequence), graphs.manifest.limits
+    trunk = max(limits.trunk, len(prompt))
+    cache = graphs.cache(graphs.manifest.target, trunk, max(limits.branch, 1))
+    hidden, taps = whole_pass(graphs, prompt, cache)
+    cache.commit(np.ones((1, len(prompt)), np.bool_))
     to_host = graphs.device.to_host
     return FreshPass(to_host(hidden)[0].copy(), to_host(taps)[0].copy(), cache)
 
 
 def value_laws(
-    graphs: Graphs, prompt: Ints, scaffold: Scaffold, output: Ints, at: Ints, sampling: Sampling
+    graphs: Graphs,
+    prompt: Prompt | Ints,
+    scaffold: Scaffold,
+    output: Ints,
+    at: Ints,
+    sampling: Sampling,
 ) -> Floats:
     """[M, V] the processed distribution of the tokens output[at], each given all before it."""
-    sequence = np.concatenate([prompt, output])[: len(prompt) + int(at.max())]
+    sequence = Prompt.of(prompt).followed_by(output[: int(at.max())])
     hidden = fresh_pass(graphs, sequence).hidden[len(prompt) - 1 + at]
     return _laws(graphs, hidden, scaffold, at, sampling)
 
 
 def second_laws(
     graphs: Graphs,
-    known: Ints,
+    known: Prompt | Ints,
     scaffold: Scaffold,
     firsts: Ints,
     first: int,
@@ -99,23 +110,19 @@ def second_laws(
     Between the two there are fixed tokens only; `known` is the prompt and output[:first].
     """
     between = scaffold.tokens[first + 1 : second]
+    places = len(known) + np.arange(second - first)
+    turned = Prompt.of(known).rotary(len(known) + len(places))
+    positions = places if turned is None else turned[..., places]
     laws = []
     for batch in np.array_split(firsts, -(-len(firsts) // graphs.manifest.limits.rollouts)):
         cache = fresh_pass(graphs, known).cache
         cache.fork(len(batch))
         tokens = np.column_stack([batch, np.tile(between, (len(batch), 1))])
-        hidden, _ = _causal_pass(graphs, tokens, len(known), cache)
+        rows = np.repeat(positions[..., None, :], len(batch), axis=-2)
+        hidden, _ = graphs.target(graphs.embed(tokens), rows, causal(len(places)), cache)
         last = graphs.device.to_host(hidden)[:, -1]
         laws.append(_laws(graphs, last, scaffold, np.asarray(second), sampling))
     return np.concatenate(laws)
-
-
-def _causal_pass(
-    graphs: Graphs, tokens: Ints, start: int, cache: TwoPartCache
-) -> tuple[Buffer, Buffer]:
-    n, s = tokens.shape
-    positions = np.tile(np.arange(start, start + s), (n, 1))
-    return graphs.target(graphs.embed(tokens), positions, causal(s), cache)
 
 
 def _laws(

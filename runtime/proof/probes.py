@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from runtime.decode import Decoder
 from runtime.graphs import Graphs
+from runtime.prompt import Prompt
 from runtime.proof.cases import Case, outputs
 from runtime.proof.controls import LENIENT, recorded
 from runtime.proof.fresh import second_laws, value_laws
@@ -46,7 +47,7 @@ class Probe:
 
     case: Case
     at: int
-    known: Ints
+    known: Prompt
     first: Floats
     drafter: Floats
     power: float
@@ -132,7 +133,7 @@ def _probe(decoder: Decoder, case: Case, output: Ints, at: int, sampling: Sampli
     index = np.asarray([at])
     p = value_laws(decoder.graphs, case.prompt, case.scaffold, output, index, sampling)[0]
     q = calls[0][0][0, 0] if calls else p
-    known = np.concatenate([case.prompt, output[:at]])
+    known = Prompt.of(case.prompt).followed_by(output[:at])
     return Probe(pinned, at, known, p, q, telling(p, q), np.zeros(0, np.int64))
 
 

@@ -1,4 +1,4 @@
-"""Commands that build: export, compile, engines."""
+"""Commands that build: export, inspect, compile, engines."""
 
 from __future__ import annotations
 
@@ -48,13 +48,66 @@ def export(
             show_default="kept from an earlier bundle of the same weights",
         ),
     ] = None,
+    camera: Annotated[
+        Optional[list[str]],  # noqa: UP045
+        typer.Option(
+            help="NAME=WIDTHxHEIGHT of a VLM's camera, in the prompt's order; may be repeated.",
+            show_default="no cameras: the text decoder alone",
+        ),
+    ] = None,
+    frames: Annotated[
+        int, typer.Option(help="Pictures of each camera in a plan; more than one are a video.")
+    ] = 1,
+    frame_rate: Annotated[float, typer.Option(help="Hz of these pictures.")] = 2.0,
+    min_pixels: Annotated[
+        Optional[int],  # noqa: UP045
+        typer.Option(help="Fewest pixels of a resized picture.", show_default="the processor's"),
+    ] = None,
+    max_pixels: Annotated[
+        Optional[int],  # noqa: UP045
+        typer.Option(help="Most pixels of a resized picture.", show_default="the processor's"),
+    ] = None,
     parity: Annotated[bool, typer.Option(help="Check the graphs against torch.")] = True,
+    eos: Annotated[
+        Optional[str],  # noqa: UP045
+        typer.Option(
+            help="The token that ends an output, by text or id.",
+            show_default="what generation_config.json and tokenizer_config.json say",
+        ),
+    ] = None,
+    null: Annotated[
+        Optional[str],  # noqa: UP045
+        typer.Option(
+            help="The token that pads a slot of the output.",
+            show_default="<|NULL|> if there is one",
+        ),
+    ] = None,
+    mask: Annotated[
+        Optional[str],  # noqa: UP045
+        typer.Option(
+            help="The token that stands for what is to be drafted.",
+            show_default="|<MASK>| if there is one, else the drafter's",
+        ),
+    ] = None,
 ) -> None:
     """Turn checkpoints into a bundle of ONNX graphs."""
-    from slipstream.commands.export import run_export
+    from slipstream.commands.export import rig_options, run_export
 
     limits = (trunk, branch, rollouts, max_position)
-    run_export(target, draft, out, limits, name, data, licence, parity)
+    rig = rig_options(camera or [], frames, frame_rate, min_pixels, max_pixels)
+    special = {"null": null, "mask": mask, "eos": eos}
+    run_export(target, draft, out, limits, name, data, licence, parity, rig, special)
+
+
+@app.command()
+def inspect(
+    bundle: Annotated[Path, typer.Argument(help="A bundle's folder.")],
+    as_json: Annotated[bool, typer.Option("--json", help="Everything, as JSON.")] = False,
+) -> None:
+    """Show what is in a bundle: graphs, sizes, tokens, language, limits, provenance."""
+    from slipstream.commands.inspect import inspect_bundle
+
+    inspect_bundle(bundle, as_json)
 
 
 @app.command("compile")

@@ -55,6 +55,13 @@ Topics = Annotated[
     ),
 ]
 
+Threshold = Annotated[
+    float,
+    typer.Option(
+        help="Of section-diffusion: values more confident than this are filled in each pass.",
+    ),
+]
+
 EnginesFolder = Annotated[
     Optional[Path],  # noqa: UP045
     typer.Option("--engines", help="The engines' folder.", show_default="the user's cache"),

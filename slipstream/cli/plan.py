@@ -8,7 +8,7 @@ from typing import Annotated, Optional
 import typer
 
 from slipstream.cli.app import app
-from slipstream.cli.options import ProviderName, Rule, Threads, Topics, WithRay
+from slipstream.cli.options import ProviderName, Rule, Threads, Threshold, Topics, WithRay
 
 
 @app.command(cls=WithRay)
@@ -26,8 +26,8 @@ def run(
     decoder: Annotated[
         Optional[list[str]],  # noqa: UP045
         typer.Option(
-            help="ar, ar-scaffold, dflash, ddtree or spectr; repeat it, or join several with "
-            "commas. dflash:token names the rule as well.",
+            help="ar, ar-scaffold, dflash, ddtree, spectr, scaffold-spec or section-diffusion (not "
+            "lossless); repeat it, or join several with commas. dflash:token names the rule too.",
             show_default="ar, ar-scaffold and, with a drafter, dflash",
         ),
     ] = None,
@@ -43,8 +43,9 @@ def run(
     block: Annotated[
         Optional[int],  # noqa: UP045
         typer.Option(
-            help="Width of a drafted block, the anchor included: BLOCK - 1 tokens are drafted.",
-            show_default="the cost gate chooses",
+            help="Width of a drafted block, the anchor included: BLOCK - 1 tokens are drafted. Of "
+            "scaffold-spec and section-diffusion the values in a block of the schema.",
+            show_default="the cost gate chooses; of the schema the drafter's block",
         ),
     ] = None,
     nodes: Annotated[
@@ -54,6 +55,7 @@ def run(
         ),
     ] = None,
     paths: Annotated[int, typer.Option(help="Independent paths of spectr.")] = 4,
+    threshold: Threshold = 0.9,
     rollouts: Annotated[int, typer.Option(help="Trajectories forked from one prefix.")] = 1,
     temperature: Annotated[
         Optional[float],  # noqa: UP045
@@ -144,6 +146,7 @@ def run(
             block=block,
             nodes=nodes,
             paths=paths,
+            threshold=threshold,
             rollouts=rollouts,
             temperature=temperature,
             top_k=top_k,
@@ -200,9 +203,12 @@ def sweep(
             show_default="0.5",
         ),
     ] = None,
-    decoder: Annotated[str, typer.Option(help="ar, ar-scaffold, dflash, ddtree, spectr.")] = (
-        "dflash"
-    ),
+    decoder: Annotated[
+        str,
+        typer.Option(
+            help="ar, ar-scaffold, dflash, ddtree, spectr, scaffold-spec, section-diffusion."
+        ),
+    ] = "dflash",
     accept: Annotated[
         Optional[str],  # noqa: UP045
         typer.Option(
@@ -213,10 +219,12 @@ def sweep(
     block: Annotated[
         Optional[int],  # noqa: UP045
         typer.Option(
-            help="Width of a drafted block, the anchor included.",
-            show_default="the cost gate chooses",
+            help="Width of a drafted block, the anchor included; of scaffold-spec and "
+            "section-diffusion the values in a block of the schema.",
+            show_default="the cost gate chooses; of the schema the drafter's block",
         ),
     ] = None,
+    threshold: Threshold = 0.9,
     top_k: Annotated[int, typer.Option(help="0 is off.")] = 0,
     top_p: Annotated[float, typer.Option(help="1 is off.")] = 1.0,
     rule: Annotated[Rule, typer.Option(help="How rollouts become one trajectory.")] = Rule.guarded,
@@ -244,6 +252,7 @@ def sweep(
             decoder=decoder,
             accept=accept,
             block=block,
+            threshold=threshold,
             top_k=top_k,
             top_p=top_p,
             rule=rule.value,
@@ -272,7 +281,10 @@ def verify(
         str, typer.Option(help="At most N, evenly spread, or a range of windows: 0:200 or 0:200:4.")
     ] = "20",
     methods: Annotated[
-        str, typer.Option(help="Drafting methods, joined with commas.")
+        str,
+        typer.Option(
+            help="Drafting methods, joined with commas: dflash, ddtree, spectr, scaffold-spec."
+        ),
     ] = "dflash,ddtree,spectr",
     temperature: Annotated[float, typer.Option(help="Of the sampled checks.")] = 1.0,
     samples: Annotated[int, typer.Option(help="Outputs drawn for each acceptance rule.")] = 2048,

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from rich.table import Table
 
-from drives.drive import Drive
+from drives.drive import Drive, ImageReferences
 from drives.fetch import fetch
 from drives.formats import FORMATS
+from drives.images import read_image
 from drives.info import describe
 from drives.open import format_of, list_drives, open_drive
 from drives.windows import windows
+from runtime.errors import SlipstreamError
 from slipstream.commands.screen import Screen
 
 
@@ -53,8 +55,8 @@ def show_drive(path: str) -> None:
         facts["rated"] = f"{len(rated)} of the windows, by {scores} trajectories with scores"
     if info.label_frames:
         facts["labelled"] = f"road users at {info.label_frames} instants"
-    if info.cameras:
-        facts["cameras"] = ", ".join(f"{name}: {n} frames" for name, n in info.cameras.items())
+    if drive.images:
+        facts["cameras"] = ", ".join(_camera(each) for each in drive.images)
     if info.commands:
         facts["commands"] = ", ".join(f"{name}: {n}" for name, n in info.commands.items())
     table = Table(box=None, pad_edge=False, show_header=False)
@@ -65,6 +67,18 @@ def show_drive(path: str) -> None:
     for warning in info.warnings:
         table.add_row("look at", warning, style="yellow")
     Screen().print(table)
+
+
+def _camera(images: ImageReferences) -> str:
+    """Its frames, and their size as `export --camera` takes it, where the first can be read."""
+    said = f"{images.camera}: {len(images.times)} frames"
+    if not len(images.times):
+        return said
+    try:
+        height, width = read_image(images.paths[0]).shape[:2]
+    except SlipstreamError:  # a library is missing, or the file: `run` says so
+        return said
+    return f"{said} of {width}x{height}"
 
 
 def _tenths(value: float) -> str:

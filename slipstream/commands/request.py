@@ -7,7 +7,15 @@ from pathlib import Path
 from typing import cast
 
 from drives.clusters import read_clusters
-from runtime.settings import DRAFTING, RULES, Accept, DecodeSettings, Method, Sampling
+from runtime.settings import (
+    DRAFTING,
+    FOLLOWING,
+    RULES,
+    Accept,
+    DecodeSettings,
+    Method,
+    Sampling,
+)
 from slipstream.commands.recordings import NONE, Recordings
 
 SAMPLED = 0.5  # temperature of several rollouts; at 0 they would all be the same
@@ -41,6 +49,7 @@ class Request:
     ray: str | None = None
     recordings: Recordings = NONE
     clusters: Path | None = None
+    threshold: float = DecodeSettings.threshold
 
     def named_decoders(self) -> list[str]:
         """Those that were asked for; none stands for the default ones."""
@@ -65,7 +74,8 @@ def settings_for(request: Request, decoder: str, *, repeatable: bool = False) ->
     if temperature is None:
         temperature = SAMPLED if request.rollouts > 1 else 0.0
     drafts = method in DRAFTING and "coupled" in RULES[method]
-    if repeatable and accept is None and temperature > 0 and drafts:
+    repeats = drafts and RULES[method][0] in FOLLOWING
+    if repeatable and accept is None and temperature > 0 and drafts and not repeats:
         accept = "coupled"
     return DecodeSettings(
         method=cast(Method, method),
@@ -73,6 +83,7 @@ def settings_for(request: Request, decoder: str, *, repeatable: bool = False) ->
         block=request.block,
         nodes=request.nodes,
         paths=request.paths,
+        threshold=request.threshold,
         rollouts=request.rollouts,
         sampling=Sampling(temperature, request.top_k, request.top_p),
         seed=request.seed,

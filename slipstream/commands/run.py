@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import cast
 
+from drives.cameras import with_cameras
 from drives.clusters import clusters_key
 from drives.open import open_drive, with_topics
 from drives.report import check_output
@@ -62,14 +63,15 @@ def run_replay(request: Request) -> None:
         planner = slipstream.load(request.bundle, request.threads, request.provider)
     if not named and planner.bundle.manifest.draft is None:
         checked = [settings for settings in checked if settings.method != "dflash"]
+    seen, unseen = with_cameras(chosen, drive, planner.bundle.manifest.vision)
     result = replay_and_report(
         planner,
         drive,
-        chosen,
+        seen,
         {decoder_name(settings): settings for settings in checked},
         cast(Aggregate, request.rule),
         request.out,
-        skipped=cut.skipped,
+        skipped=cut.skipped + unseen,
         console=console,
         asked=Asked(
             frames=request.frames, provider=request.provider, clusters=clusters_key(clusters)

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import cast
 
 from drives.bootstrap import RESAMPLES, SEGMENT_S
+from drives.cameras import with_cameras
 from drives.drive import Drive
 from drives.machine import this_machine
 from drives.open import open_drive
@@ -61,6 +62,7 @@ class Request:
     seed: int
     threads: int | None
     provider: str = "cpu"
+    threshold: float = DecodeSettings.threshold
 
 
 def run_sweep(request: Request) -> None:
@@ -86,11 +88,14 @@ def run_sweep(request: Request) -> None:
     with console.status("loading the bundle"):
         planner = slipstream.load(request.bundle, request.threads, request.provider)
     counts = _within(counts, planner)
+    vision = planner.bundle.manifest.vision
+    seen: list[Window] = []
+    for drive in opened:
+        looking, unseen = with_cameras([w for w in chosen if w.drive == drive.name], drive, vision)
+        seen, skipped = seen + looking, skipped + unseen
     began = time.perf_counter()
     settings = settings_of(request, counts, heats)
-    result = with_progress(
-        planner, chosen, settings, cast(Aggregate, request.rule), skipped, console
-    )
+    result = with_progress(planner, seen, settings, cast(Aggregate, request.rule), skipped, console)
     sweep = _scaling(result, request, planner, opened, time.perf_counter() - began)
 
     from drives.scaling_picture import picture
@@ -146,6 +151,7 @@ def settings_of(
             method=cast(Method, request.decoder),
             accept=cast("Accept | None", accept),
             block=request.block,
+            threshold=request.threshold,
             rollouts=rollouts,
             sampling=sampling,
             seed=request.seed,

@@ -11,7 +11,6 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import cast
 
-import numpy as np
 from rich.console import Console
 from rich.progress import (
     BarColumn,
@@ -23,6 +22,7 @@ from rich.progress import (
 )
 from rich.text import Text
 
+from drives.cameras import with_cameras
 from drives.drive import Drive
 from drives.fetch import is_cached
 from drives.machine import this_machine
@@ -30,14 +30,13 @@ from drives.open import open_drive
 from drives.selection import Selection
 from drives.windows import Window, windows
 from planners.planner import Planner
-from planners.prompt import prompt_text
 from runtime.engines.backend import Backend
 from runtime.errors import SlipstreamError
 from runtime.files import check_writable, write_atomic
 from runtime.proof.cases import Case
 from runtime.proof.results import PROOF, Check, Control, Proof
 from runtime.proof.suite import ALPHA, Options, Suite
-from runtime.settings import DRAFTING, Method
+from runtime.settings import DRAFTING, UNVERIFIED, Method
 from runtime.tune import check_threads
 from slipstream.commands.proof_table import show_proof
 from slipstream.commands.screen import Screen
@@ -92,7 +91,8 @@ def run_verify(request: Request) -> int:
             found="none",
             fix="slipstream export TARGET --draft DRAFTER -o BUNDLE",
         )
-    proof = _prove(planner, drive, chosen, options, request, console)
+    seen, _ = with_cameras(chosen, drive, planner.bundle.manifest.vision)
+    proof = _prove(planner, drive, seen, options, request, console)
     write_atomic(request.out / PROOF, proof.model_dump_json(indent=1))
     show_proof(proof, console)
     path = Text.assemble("\nproof: ", (str(request.out / PROOF), "bold"))
@@ -105,7 +105,7 @@ def cases_of(planner: Planner, chosen: Sequence[Window]) -> list[Case]:
     return [
         Case(
             window.observation.frame,
-            np.asarray(planner.tokenizer.encode(prompt_text(window.observation)), np.int64),
+            planner.prompt(window.observation),
             planner.scaffold,
             planner.language.fork_section,
         )
@@ -186,6 +186,13 @@ def _duration(seconds: float) -> str:
 
 def _options(request: Request) -> Options:
     methods = tuple(dict.fromkeys(name.strip() for name in request.methods.split(",")))
+    if lossy := [name for name in methods if name in UNVERIFIED]:
+        raise SlipstreamError(
+            f"{lossy[0]} has nothing to verify: it is not lossless",
+            expected=" or ".join(DRAFTING) + ", joined with commas",
+            found=request.methods,
+            fix=f"compare it by its errors: slipstream run BUNDLE --decoder ar,{lossy[0]}",
+        )
     if not set(methods) <= set(DRAFTING):
         raise _bad("--methods", " or ".join(DRAFTING) + ", joined with commas", request.methods)
     if not 0.0 < request.temperature < float("inf"):

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from drives.results import Decoder, Report, read_report
 from runtime.errors import SlipstreamError
-from runtime.settings import DRAFTING
+from runtime.settings import BY_SCHEMA, DRAFTING
 
 WIDEST = 1 << 20  # of a block and of rollouts, as for --block and --rollouts
 _RUN = "slipstream run BUNDLE --drive DRIVE --decoder dflash -o DIR"
@@ -24,7 +24,8 @@ def fastest_drafting(path: Path) -> tuple[Report, dict[int, Decoder]]:
         raise _impossible(path, "frames", "at least 1", report.frames)
     timed: dict[int, list[tuple[float, Decoder]]] = {}
     for i, found in enumerate(report.decoders):
-        if found.settings.method in DRAFTING:
+        # a block of the schema is no number of rows
+        if found.settings.method in DRAFTING and found.settings.method not in BY_SCHEMA:
             mean = _checked(path, f"decoders.{i}", found, report.output_tokens)
             timed.setdefault(found.settings.rollouts, []).append((mean, found))
     if not timed:

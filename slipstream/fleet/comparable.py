@@ -27,6 +27,7 @@ _TIMES = (
 _GATED = (
     "target_passes",
     "draft_passes",
+    "tokens_per_pass",
     "acceptance_length",
     "acceptance_rate",
     "by_position",

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from pathlib import Path
 
+from drives.cameras import with_cameras
 from drives.identity import drive_key
 from drives.open import open_drive
 from drives.replay import replay
@@ -50,14 +51,15 @@ class Worker:
             return say(failed(error))
         try:
             planner = self._ready(say)
+            seen, unseen = with_cameras(chosen, drive, planner.bundle.manifest.vision)
             began = time.perf_counter()
             result = replay(
                 planner,
-                chosen,
+                seen,
                 self.job.settings,
                 self.job.rule,
-                skipped=cut.skipped,
-                progress=lambda done: say(Frames(done, len(chosen))),
+                skipped=cut.skipped + unseen,
+                progress=lambda done: say(Frames(done, len(seen))),
             )
         except SlipstreamError as error:
             return say(failed(error, refused=True))

@@ -83,6 +83,18 @@ def test_a_decoder_is_compared_with_ar_under_the_same_conditions() -> None:
     assert not is_greedy(settings["many"])
 
 
+def test_nothing_is_compared_with_what_is_not_lossless() -> None:
+    settings = {
+        "fills": DecodeSettings("section-diffusion"),
+        "dflash": DecodeSettings(),
+        "ar-scaffold": DecodeSettings("ar-scaffold"),
+    }
+    assert {reference_of(name, settings) for name in settings} == {"dflash"}
+    alone = {"fills": settings["fills"]}
+    assert reference_of("fills", alone) == "fills"
+    assert not is_greedy(settings["fills"])
+
+
 def test_evenly_spread_frames_reach_from_the_first_to_the_last() -> None:
     frames = [w.observation.frame for w in Selection.parse("5").of(WINDOWS, "d")]
     assert (frames[0], frames[-1], len(frames)) == (0, len(WINDOWS) - 1, 5)

@@ -9,15 +9,17 @@ import shutil
 from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import pytest
 from rich.console import Console
 
+import drives.page
 from drives.drive import Drive
 from drives.open import open_drive
 from drives.page import page
+from drives.pictures import METHOD
 from drives.replay import Replay, replay
 from drives.report import PAGE, build_report, check_output, write_report
 from drives.results import REPORT, BundleInfo, Report, read_report
@@ -28,7 +30,7 @@ from drives.trained_on import training_of
 from drives.verdicts import headlines, intervals, to_beat, verdicts
 from drives.windows import windows
 from runtime.errors import SlipstreamError
-from runtime.settings import DecodeSettings, Sampling
+from runtime.settings import DecodeSettings, Method, Sampling
 from slipstream.commands.terminal import show_report
 from tests.drives.kinematic_planner import KinematicPlanner
 
@@ -134,7 +136,35 @@ def test_a_rule_that_promises_no_equality_is_not_blamed() -> None:
     assert any("promises the same distribution" in sentence for sentence in verdicts(report))
 
 
+def test_what_is_not_lossless_claims_no_equality() -> None:
+    """Not even where the outputs happen to be equal, and at temperature 0."""
+    methods = {"ar": DecodeSettings("ar"), "fills": DecodeSettings("section-diffusion")}
+    result = replayed(KinematicPlanner(), **methods)
+    for plan in result.plans["fills"]:
+        plan.stats.target_passes = 10
+    report = reported(result)
+    ar, fills = report.decoders
+    assert fills.identity is not None
+    assert fills.identity.identical == fills.identity.rollouts == 60
+    assert fills.identity.expected is False
+    cell = speed_table(report).rows[1][-1]
+    assert (cell.interval, cell.mark) == ("not lossless", "")
+    (said,) = [sentence for sentence in verdicts(report) if "lossless" in sentence]
+    assert said.startswith("section-diffusion is not lossless: nothing verifies what it fills")
+    assert not any("token for token" in sentence for sentence in verdicts(report))
+    assert (fills.settings.threshold, ar.settings.threshold) == (0.9, None)
+    assert (ar.tokens_per_pass, fills.tokens_per_pass) == (1.0, 2.0)
+
+
+def test_every_decoder_has_a_colour_by_day_and_by_night() -> None:
+    styles = (Path(drives.page.__file__).parent / "templates" / "report.css").read_text("utf-8")
+    assert set(METHOD) == set(get_args(Method))
+    for method in METHOD:
+        assert len(re.findall(rf"--{method}: #", styles)) == 2
+
+
 def test_unusable_rollouts_are_counted_by_kind(report: Report) -> None:
+    assert any("rollouts: " in told and "no number (4)" in told for told in verdicts(report))
     assert report.decoders[3].unusable == {"folded": 11, "no number": 4} or (
         report.decoders[3].unusable["no number"] == 4 and report.decoders[3].unusable["folded"] > 0
     )

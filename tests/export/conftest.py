@@ -6,17 +6,19 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import onnx
 import pytest
 import tokenizers
 import torch
 from tokenizers import decoders, models, pre_tokenizers
 from transformers import Qwen3Config, Qwen3ForCausalLM
 
+from export.source import Source
 from planners.nets.block_drafter import BlockDrafterConfig
 from planners.nets.dflash import DFlashConfig
 from planners.nets.drafters import build_drafter, save_drafter
 from planners.tokens import SpecialNames
-from runtime.bundle import Limits
+from runtime.bundle import GraphName, Limits
 
 LIMITS = Limits(trunk=64, branch=32, rollouts=4, max_position=128)
 SIZES: dict[str, Any] = {
@@ -80,6 +82,11 @@ def make_drafter(folder: Path, kind: type[BlockDrafterConfig] = DFlashConfig, **
     _shake(drafter)
     save_drafter(drafter, folder)
     return folder
+
+
+def graph_models(source: Source, max_position: int = 128) -> dict[GraphName, onnx.ModelProto]:
+    """All of an export's graphs, in memory."""
+    return {name: build() for name, build in source.graphs(max_position)}
 
 
 @pytest.fixture(scope="session")

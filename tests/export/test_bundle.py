@@ -15,13 +15,14 @@ from onnx import numpy_helper
 
 import export.bundle
 from export.bundle import export_bundle
+from export.differences import TOLERANCE
 from export.graphs.storage import save_graph
-from export.parity import TOLERANCE
 from export.record import checkpoint_name, folder_name
+from export.source import Source
 from runtime.bundle import Bundle, GraphFile, Limits, Manifest
 from runtime.errors import SlipstreamError
 from runtime.files import sha256
-from tests.export.conftest import LIMITS, make_drafter, make_target
+from tests.export.conftest import LIMITS, graph_models, make_drafter, make_target
 
 TARGET_CHECKS = {"prefill", "chain", "rollouts", "tree"}
 DRAFT_CHECKS = {"draft", "draft over trunk", "draft over trunk and branch"}
@@ -156,6 +157,7 @@ def test_a_broken_weight_fails_parity_and_leaves_the_old_bundle(
 ) -> None:
     def damage(model: onnx.ModelProto, path: Path) -> GraphFile:
         if path.stem == graph:
+            onnx.load_external_data_for_model(model, str(path.parent))
             (place,) = (w for w in model.graph.initializer if w.name == f"{weight}.bf16")
             raw = bytearray(place.raw_data)
             raw[1] ^= 0x80  # the sign of one number
@@ -253,8 +255,8 @@ def test_keys_appended_in_place_are_those_of_a_free_output(target: Path, tmp_pat
 
 
 def test_initializers_hold_the_checkpoint_bit_for_bit(target: Path, drafter: Path) -> None:
-    source = export.bundle.Source.open(target, drafter)
-    graphs = dict(source.graphs(128))
+    source = Source.open(target, drafter)
+    graphs = graph_models(source)
     weights = {w.name: w for w in graphs["target"].graph.initializer}
     found = numpy_helper.to_array(weights["layers.2.down.bf16"]).astype(np.float32)
     stored = source.target.tensor("model.layers.2.mlp.down_proj.weight", 64, 96)

@@ -14,12 +14,14 @@ import torch
 from onnx import TensorProto, numpy_helper
 from safetensors.numpy import load_file, save_file
 
-from export.bundle import Source, export_bundle
+from export.bundle import export_bundle
 from export.checkpoint import Checkpoint, CheckpointError
 from export.configs import target_config
-from export.draft_configs import BlockDrafterConfig, DFlareConfig, drafter_config
+from export.differences import TOLERANCE
+from export.draft_configs import BlockDrafterConfig, DFlareConfig
+from export.draft_options import drafter_config
 from export.graphs.precision import reduce_precision
-from export.parity import TOLERANCE
+from export.source import Source
 from planners.nets import dflare
 from planners.nets.dflash import DFlashConfig
 from planners.nets.drafters import load_drafter
@@ -27,7 +29,7 @@ from runtime.bundle import Bundle
 from runtime.errors import BundleError, SlipstreamError
 from runtime.graphs import Graphs
 from runtime.markov import Markov
-from tests.export.conftest import LIMITS, make_drafter, make_target
+from tests.export.conftest import LIMITS, graph_models, make_drafter, make_target
 from tests.export.test_graphs import signature
 
 OPTIONS = [
@@ -80,14 +82,14 @@ def test_fusion_weights_that_were_altered_break_parity(
 
 def test_the_graphs_contract_is_dflashs(target: Path, drafter: Path, tmp_path: Path) -> None:
     other = make_dflare(tmp_path / "drafter")
-    graphs = [dict(Source.open(target, each).graphs(128))["draft"] for each in (drafter, other)]
+    graphs = [graph_models(Source.open(target, each))["draft"] for each in (drafter, other)]
     assert signature(graphs[0].graph.input) == signature(graphs[1].graph.input)
     assert signature(graphs[0].graph.output) == signature(graphs[1].graph.output)
 
 
 def test_fusion_weights_are_constants(target: Path, tmp_path: Path) -> None:
     drafter = make_dflare(tmp_path / "drafter")
-    graph = dict(Source.open(target, drafter).graphs(128))["draft"].graph
+    graph = graph_models(Source.open(target, drafter))["draft"].graph
     (stored,) = (weight for weight in graph.initializer if weight.name == "fusion")
     mixture = numpy_helper.to_array(stored)
     loaded = load_drafter(drafter)
@@ -99,7 +101,7 @@ def test_fusion_weights_are_constants(target: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize("precision", ["fp16", "bf16"])
 def test_the_graph_can_be_reduced(target: Path, tmp_path: Path, precision: Any) -> None:
     drafter = make_dflare(tmp_path / "drafter", fusion_fc=True)
-    model = dict(Source.open(target, drafter).graphs(128))["draft"]
+    model = graph_models(Source.open(target, drafter))["draft"]
     reduced = reduce_precision(model, precision)
     onnx.checker.check_model(reduced)
     low = TensorProto.FLOAT16 if precision == "fp16" else TensorProto.BFLOAT16

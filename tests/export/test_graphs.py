@@ -11,11 +11,11 @@ import onnxruntime as ort
 import pytest
 import torch
 
-from export.bundle import Source
 from export.graphs.storage import save_graph
+from export.source import Source
 from runtime.bundle import GraphName
 from runtime.engines.onnx import OnnxEngine
-from tests.export.conftest import make_target
+from tests.export.conftest import graph_models, make_target
 
 CACHES = {
     f"{part}.past_key_values.{layer}.{kind}": (rows, layer)
@@ -27,7 +27,7 @@ CACHES = {
 
 @pytest.fixture(scope="module")
 def graphs(target: Path, drafter: Path) -> dict[GraphName, onnx.ModelProto]:
-    return dict(Source.open(target, drafter).graphs(128))
+    return graph_models(Source.open(target, drafter))
 
 
 def signature(values: list[onnx.ValueInfoProto]) -> dict[str, tuple[str, list[int | str]]]:
@@ -113,7 +113,7 @@ def test_bf16_weights_take_half_the_file(tmp_path: Path, target: Path) -> None:
     full = make_target(tmp_path / "fp32", dtype=torch.float32)
     sizes = []
     for folder in (target, full):
-        graphs = dict(Source.open(folder, None).graphs(128))
+        graphs = graph_models(Source.open(folder, None))
         sizes.append(graphs["target"].ByteSize())
         kinds = {weight.data_type for weight in graphs["embed"].graph.initializer}
         assert (onnx.TensorProto.BFLOAT16 in kinds) == (folder == target)

@@ -8,17 +8,21 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 import export.parity_self
 from export.bundle import export_bundle
 from export.checkpoint import CheckpointError
-from export.parity import TOLERANCE
+from export.differences import TOLERANCE
+from export.parity_self import _seen
+from planners.nets.qwen3 import load_target
 from runtime.bundle import Bundle
 from runtime.decode import Decoder
 from runtime.engines.onnx import OnnxEngine
 from runtime.errors import SlipstreamError
 from runtime.graphs import Graphs
 from runtime.scaffold import VALUE, Scaffold, Span
+from runtime.schema import schema_blocks
 from runtime.settings import DRAFTING, DecodeSettings
 from slipstream.estimate.bundle_shape import shape_of
 from tests.export.conftest import LIMITS
@@ -114,6 +118,44 @@ def test_it_decodes_what_the_target_says(altered: Alter, tmp_path: Path) -> None
             found = decoder.decode(prompt, scaffold, settings, "tail")
             assert np.array_equal(found.tokens, plain.tokens)
             assert found.stats.draft_passes > 0
+
+
+def test_section_diffusion_is_that_of_torch(altered: Alter, tmp_path: Path) -> None:
+    """Two layers of attention, no cache: what is committed, pass by pass, under one dense mask.
+
+    Rows before a block see no mask of it: keys and values of a pass that fills are never kept.
+    """
+    target, out = altered(self_draft=SAID), tmp_path / "bundle"
+    export_bundle(target, None, out, limits=LIMITS, check_parity=False)
+    graphs = Graphs(Bundle.open(out), lambda path: OnnxEngine(path, threads=1))
+    model, threshold, size, length = load_target(target).eval(), 0.2, 5, 24
+    scaffold = Scaffold(
+        tokens=np.where(np.arange(length) % 5 == 2, 7, VALUE),
+        allowed_id=np.zeros(length, np.int64),
+        allowed_sets=np.arange(300)[None] < 12,
+        sections=(Span("head", 0, 10), Span("tail", 10, length)),
+    )
+    prompt, blocks = np.arange(20, 30), schema_blocks(scaffold, size)
+    tokens, passes = np.concatenate([prompt, scaffold.tokens]), 0
+    for number in range(blocks.max() + 1):
+        places = len(prompt) + np.flatnonzero(blocks == number)
+        anchor, stop = int(places[tokens[places] < 0][0]) - 1, int(places[-1]) + 1
+        while len(open_ := np.flatnonzero(tokens[:stop] < 0)):
+            passes += 1
+            shown = torch.from_numpy(np.where(tokens[:stop] < 0, 257, tokens[:stop]))
+            bias = torch.zeros(stop, stop).masked_fill(~_seen(stop, anchor), -1e30)
+            hidden = model.model(shown[None], attention_mask=bias[None, None])[0]
+            logits = model.lm_head(hidden)[0, open_ - 1, :12].softmax(-1).detach().numpy()
+            sure = logits.max(axis=-1)
+            stands = sure > threshold
+            if not stands.any():
+                stands[sure.argmax()] = True
+            tokens[open_[stands]] = logits.argmax(axis=-1)[stands]
+    settings = DecodeSettings("section-diffusion", block=size, threshold=threshold, rollouts=2)
+    found = Decoder(graphs, None).decode(prompt, scaffold, settings, "tail")
+    assert found.tokens.tolist() == [tokens[len(prompt) :].tolist()] * 2
+    assert passes > blocks.max() + 1
+    assert found.stats.target_passes == passes + blocks.max()  # each is cached, but the last
 
 
 def test_the_estimate_counts_it_once(altered: Alter, drafter: Path, tmp_path: Path) -> None:

@@ -212,7 +212,7 @@ def test_a_sidecar_tells_how_to_build_it_again(library: Library, tmp_path: Path)
         EngineStore(tmp_path).check(compiled.path)
     assert told.value.fix == (
         f"slipstream compile {BUNDLE.folder} --target sm86 --precision fp16 --flavour tensorrt-rtx "
-        "--graph head --profile=decode:N=1:2:4,S=1:16:65 --memory-pool=workspace:268435456B "
+        "--graph head --profile=decode:N=1:2:4,S=1:24:65 --memory-pool=workspace:268435456B "
         f"--optimization-level=1 --tf32 --engines {tmp_path}"
     )
 

@@ -58,6 +58,7 @@ def test_the_unedited_bundle_opens(tmp_path: Path) -> None:
         (lambda m: m["draft"].update(block=10**6), "draft.block"),
         (lambda m: m["draft"].update(block=1), "draft.block"),
         (lambda m: m["draft"].update(mask_token=512), "draft.mask_token 512"),
+        (lambda m: m["draft"].update(own_mask=True), "draft.mask_token 2 of own_mask"),
         (lambda m: m.update(mask_token=99999), "mask_token 99999"),
         (lambda m: m.update(eos_token=-1), "eos_token"),
         (lambda m: m.update(null_token=512), "null_token 512 is outside of the 512 tokens"),

@@ -210,7 +210,7 @@ def test_a_shifted_position_is_caught(tmp_path, monkeypatch) -> None:
     monkeypatch.setattr(
         graphs,
         "target",
-        lambda embeddings, positions, bias, cache: whole(embeddings, positions + 1, bias, cache),
+        lambda embeddings, positions, *rest: whole(embeddings, positions + 1, *rest),
     )
     wrong = sum(
         outputs(graphs, picture, DecodeSettings(block=4))[0] != likeliest(graphs, picture)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -18,6 +19,7 @@ from runtime.propose import Block
 from runtime.sampling import distribution, restrict
 from runtime.script import Rollouts, Script
 from runtime.settings import DRAFTING, FOLLOWING, RULES, DecodeSettings, Sampling
+from runtime.step_drafter import Walk
 from runtime.step_proposer import StepProposer
 from tests.runtime.stepwise import draft_logits, step_graphs
 from tests.runtime.tabular import probabilities, scaffold_of
@@ -275,6 +277,28 @@ def test_known_tokens_cost_no_pass(tmp_path) -> None:
         assert stats.draft_passes <= passes * rounds, picture
         if runs:
             assert stats.by_position[0].sum() == stats.proposed
+
+
+@pytest.mark.parametrize("method", ["dflash", "ddtree", "spectr"])
+def test_a_round_puts_no_more_aside_than_it_made_room_for(graphs, monkeypatch, method) -> None:
+    """Also where some rollouts are at their end and others draft on."""
+    asked = []
+
+    class Watched(Walk):
+        def __init__(self, *args: Any) -> None:
+            super().__init__(*args)
+            self.room = args[-2]
+
+        def close(self) -> None:
+            asked.append((len(self._columns), self.room))
+            super().close()
+
+    monkeypatch.setattr("runtime.step_proposer.Walk", Watched)
+    settings = DecodeSettings(method, block=4, nodes=6, rollouts=4, sampling=Sampling(1.0))
+    for picture in ("1?|?0??00?0??0000", "1?|" + "?" * 14):
+        outputs(graphs, picture, settings, 10)
+    assert all(aside <= room for aside, room in asked)
+    assert any(aside > 0 for aside, _ in asked)
 
 
 def test_a_branch_without_room_for_a_tree_drafts_less(tmp_path) -> None:

@@ -9,7 +9,7 @@ import numpy as np
 from runtime.proof.cases import Case
 from runtime.proof.results import Check, Control
 from runtime.proof.suite import Options, Suite
-from runtime.settings import DRAFTING, RULES
+from runtime.settings import RULES
 from tests.runtime.stepwise import step_graphs
 from tests.runtime.tabular import scaffold_of
 
@@ -30,6 +30,7 @@ def test_the_whole_proof(tmp_path: Path) -> None:
             checks += found
     assert [check for check in checks if not check.passed] == []
     decoders = {check.decoder for check in checks}
-    assert decoders == {*DRAFTING, *(f"{m}:{rule}" for m in DRAFTING for rule in RULES[m])}
+    methods = Options().methods
+    assert decoders == {*methods, *(f"{m}:{rule}" for m in methods for rule in RULES[m])}
     assert [control for control in controls if not control.caught] == []
     assert len(controls) == 12

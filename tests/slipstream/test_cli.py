@@ -43,6 +43,8 @@ RUN = ("run", "nowhere", "--drive", "synthetic", "-o", "out")
         ((*RUN, "--accept", "maybe"), "accept is out of range"),
         ((*RUN, "--nodes", "0"), "nodes is out of range"),
         ((*RUN, "--paths", "0"), "paths is out of range"),
+        ((*RUN, "--threshold", "1.5"), "threshold is out of range"),
+        ((*RUN, "--decoder", "section-diffusion:block"), "for decoder section-diffusion"),
         ((*RUN, "--frames", "0:99999"), "windows of drive"),
         ((*RUN, "--frames", "7:7"), "--frames can't be used"),
         ((*RUN, "--frames", "none"), "--frames can't be used"),

@@ -22,6 +22,9 @@ HOT = Sampling(0.5)
         (DecodeSettings(method="ddtree", sampling=HOT), "ddtree:coupled"),
         (DecodeSettings(prefix_sampling=HOT), "dflash:block"),
         (DecodeSettings(method="ar", sampling=HOT, rollouts=4), "ar ×4"),
+        (DecodeSettings("scaffold-spec"), "scaffold-spec"),
+        (DecodeSettings("scaffold-spec", sampling=HOT, rollouts=4), "scaffold-spec:match ×4"),
+        (DecodeSettings("section-diffusion", sampling=HOT, rollouts=4), "section-diffusion ×4"),
     ],
 )
 def test_the_rule_is_named_above_temperature_0(settings: DecodeSettings, name: str) -> None:

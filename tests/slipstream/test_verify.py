@@ -37,6 +37,7 @@ def test_the_shipped_planner_passes_and_few_draws_are_called_few(tmp_path: Path)
     ("arguments", "says"),
     [
         (("--methods", "dflash,ar"), "--methods is out of range"),
+        (("--methods", "dflash,section-diffusion"), "section-diffusion has nothing to verify"),
         (("--temperature", "0"), "--temperature is out of range"),
         (("--temperature", "nan"), "--temperature is out of range"),
         (("--samples", "10"), "--samples is out of range"),

@@ -225,12 +225,16 @@ def test_a_config_with_rope_parameters_and_no_scaffold_key_is_read(drafter: DFla
     assert (config.rope_theta, config.scaffold_in_block) == (1e6, False)
 
 
-@pytest.mark.parametrize("damage", ["no config", "no dflash_config", "no weights", "other tensors"])
+@pytest.mark.parametrize(
+    "damage", ["no config", "no object", "no dflash_config", "no weights", "other tensors"]
+)
 def test_what_is_no_drafter_is_refused(drafter: DFlash, tmp_path: Path, damage: str) -> None:
     save_drafter(drafter, tmp_path)
     config = tmp_path / "config.json"
     if damage == "no config":
         config.unlink()
+    elif damage == "no object":
+        config.write_text("[1]")
     elif damage == "no dflash_config":
         config.write_text('{"hidden_size": 24}')
     elif damage == "no weights":

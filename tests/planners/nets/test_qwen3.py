@@ -133,3 +133,14 @@ def test_a_folder_without_a_checkpoint_is_named(tmp_path: Path) -> None:
     (tmp_path / "model.safetensors").write_bytes(b"not safetensors")
     with pytest.raises(SlipstreamError, match="can't be loaded"):
         load_target(tmp_path)
+
+
+def test_another_family_is_refused_by_name(target: Qwen3ForCausalLM, tmp_path: Path) -> None:
+    save_target(target, tmp_path)
+    config = json.loads((tmp_path / "config.json").read_text())
+    config["architectures"] = ["Qwen2_5_VLForConditionalGeneration"]
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    with pytest.raises(SlipstreamError, match="can't be trained") as caught:
+        load_target(tmp_path)
+    assert "Qwen2_5_VL" in caught.value.found
+    assert "--draft" in caught.value.fix

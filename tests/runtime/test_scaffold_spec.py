@@ -1,0 +1,159 @@
+"""Fast-dDrive's scaffold speculation: whatever drafts and however wide, the output is `ar`'s."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import runtime.decode
+from runtime.accept import Accepted, by_choice
+from runtime.bundle import Bundle, Manifest
+from runtime.costs import measure
+from runtime.decode import Decoder
+from runtime.errors import SlipstreamError
+from runtime.graphs import Graphs
+from runtime.propose import Block
+from runtime.scaffold import Scaffold
+from runtime.settings import DecodeSettings, Sampling
+from tests.runtime.filling import VOCAB, blocks_by_hand, filling_graphs, scaffold_in
+from tests.runtime.stepwise import step_graphs
+from tests.runtime.tabular import tabular_graphs
+
+PROMPT = np.asarray([1, 3, 0, 2, 4])
+SIZES = (1, 2, 3, 5, 64)
+# sections that end in the middle of a block, that hold no value, and that begin with one
+PICTURES = (("10?2?1??", "3??1??*2?1"), ("?????", "11", "???????"), ("1", "12?", "3?4"))
+MAKE: dict[str, Callable[[Path], Graphs]] = {
+    "self": filling_graphs,
+    "dflash": lambda folder: tabular_graphs(folder, VOCAB),
+    "eagle3": lambda folder: step_graphs(folder, VOCAB),
+}
+
+
+@pytest.fixture(params=MAKE)
+def graphs(request: pytest.FixtureRequest, tmp_path: Path) -> Graphs:
+    return MAKE[request.param](tmp_path)
+
+
+def outputs(decoder: Decoder, scaffold: Scaffold, how: DecodeSettings) -> list[list[int]]:
+    fork = scaffold.sections[-1].name
+    tokens = decoder.decode(PROMPT, scaffold, how, fork).tokens
+    decoder.cache.check_integrity()
+    return tokens.tolist()  # type: ignore[no-any-return]
+
+
+@pytest.mark.parametrize("sections", PICTURES)
+def test_greedy_output_is_that_of_plain_decoding(graphs: Graphs, sections: tuple[str, ...]) -> None:
+    decoder, scaffold = Decoder(graphs, None), scaffold_in(*sections)
+    for rollouts in (1, 3):
+        plain = outputs(decoder, scaffold, DecodeSettings("ar", rollouts=rollouts))
+        assert outputs(decoder, scaffold, DecodeSettings("ar-scaffold", rollouts=rollouts)) == plain
+        for size in (None, *SIZES):
+            how = DecodeSettings("scaffold-spec", block=size, rollouts=rollouts)
+            assert outputs(decoder, scaffold, how) == plain
+
+
+@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    st.lists(st.text("?*10", min_size=1, max_size=10), min_size=1, max_size=4),
+    st.integers(1, 64),
+    st.booleans(),
+)
+def test_any_schema(tmp_path: Path, sections: list[str], size: int, itself: bool) -> None:
+    scaffold = scaffold_in(*sections, "?1")  # rollouts part at a value
+    decoder = Decoder(MAKE["self" if itself else "dflash"](tmp_path), None)
+    sampled = DecodeSettings("ar", rollouts=2, sampling=Sampling(1.0))
+    for plain in (DecodeSettings("ar"), sampled):
+        how = replace(plain, method="scaffold-spec", block=size)
+        assert outputs(decoder, scaffold, how) == outputs(decoder, scaffold, plain)
+
+
+def test_rules_that_follow_the_target_draw_what_it_draws(graphs: Graphs) -> None:
+    decoder, scaffold = Decoder(graphs, None), scaffold_in(*PICTURES[0])
+    plain = DecodeSettings("ar", rollouts=6, sampling=Sampling(2.5), seed=5)
+    wanted = outputs(decoder, scaffold, plain)
+    assert len({tuple(output) for output in wanted}) > 3
+    assert len({tuple(output[:8]) for output in wanted}) == 1  # one greedy prefix
+    for rule in (None, "match", "coupled"):
+        how = replace(plain, method="scaffold-spec", accept=rule, block=3)  # type: ignore[arg-type]
+        assert outputs(decoder, scaffold, how) == wanted
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 64])
+def test_drafts_are_what_is_left_of_a_block(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size: int
+) -> None:
+    """The target drafts all of it, and nothing of another block or section."""
+    scaffold, rounds = scaffold_in(*PICTURES[0]), list[Block]()
+    blocks = blocks_by_hand(scaffold, size)
+
+    def watched(block: Block, choices: np.ndarray) -> Accepted:
+        rounds.append(block)
+        return by_choice(block, choices)
+
+    monkeypatch.setattr(runtime.decode, "by_choice", watched)
+    how = DecodeSettings("scaffold-spec", block=size, rollouts=3, sampling=Sampling(1.0))
+    outputs(Decoder(filling_graphs(tmp_path), None), scaffold, how)
+    crossed = 0
+    for block in rounds:
+        places = block.positions - len(PROMPT)
+        for n in range(len(places)):
+            real, drafted = places[n][block.real[n]], places[n][block.drafted[n]]
+            if len(drafted) == 0:
+                continue
+            (number,) = {blocks[place] for place in drafted}
+            left = [p for p in range(real[0] + 1, len(scaffold)) if blocks[p] == number]
+            last = min(left[-1], len(scaffold) - 2)  # the target's own word needs no draft
+            stretch_ends = real[0] < 8 and last == 7
+            assert real[-1] == last - (scaffold.is_value[last + 1 : 8].any() and stretch_ends)
+            assert drafted.tolist() == [p for p in left if scaffold.is_value[p] and p <= real[-1]]
+            crossed += real[0] >= 0 and blocks[real[0]] != number
+    assert crossed > 0 or size == 64  # a block begins behind the one before
+
+
+def test_the_gate_changes_only_the_time(graphs: Graphs) -> None:
+    scaffold = scaffold_in(*PICTURES[0])
+    decoder = Decoder(graphs, measure(graphs))
+    plain = outputs(decoder, scaffold, DecodeSettings("ar", rollouts=3))
+    for _ in range(10):  # the gate tries its ways
+        assert outputs(decoder, scaffold, DecodeSettings("scaffold-spec", rollouts=3)) == plain
+    assert decoder.gate(DecodeSettings("scaffold-spec")) is not None
+
+
+def test_a_round_commits_a_whole_block_where_the_target_agrees_with_itself(tmp_path: Path) -> None:
+    """Two passes a block, and the next block's first value on top."""
+    graphs = filling_graphs(tmp_path)
+    scaffold = scaffold_in("1????", "2*111*2")
+    everything = replace(scaffold, allowed_sets=np.eye(VOCAB, dtype=np.bool_)[[3, 1]])
+    stats = (
+        Decoder(graphs, None)
+        .decode(PROMPT, everything, DecodeSettings("scaffold-spec", block=4), "s0")
+        .stats
+    )
+    assert stats.acceptance_rate == 1.0
+    assert (stats.draft_passes, stats.target_passes, stats.rounds) == (2, 2, 2)
+    assert stats.committed == len(scaffold) - 1  # all but the token in front of the values
+
+
+def test_a_bundle_that_can_not_draft_is_told_what_is_missing(tmp_path: Path) -> None:
+    base = tabular_graphs(tmp_path, VOCAB).manifest
+    files = {name: file for name, file in base.graphs.items() if name != "draft"}
+    bare = Manifest(**{**dict(base), "draft": None, "graphs": files})
+    engines = tabular_graphs(tmp_path, VOCAB)
+    graphs = Graphs(Bundle(tmp_path, bare), lambda path: engines.engine(path.name))  # type: ignore[arg-type]
+    with pytest.raises(SlipstreamError, match="no drafter, and its target does not draft"):
+        Decoder(graphs, None).decode(
+            PROMPT, scaffold_in("?", "?"), DecodeSettings("scaffold-spec"), "s1"
+        )
+
+
+def test_a_block_holds_a_value() -> None:
+    assert DecodeSettings("scaffold-spec", block=1).block == 1
+    with pytest.raises(SlipstreamError, match="block is out of range"):
+        DecodeSettings("scaffold-spec", block=0)
