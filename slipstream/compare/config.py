@@ -66,7 +66,7 @@ class EvaluationConfig(Strict):
     block: Width = 16
     nodes: Annotated[int, Field(ge=1, le=1024)] = 32
     verify: bool = True
-    samples: Annotated[int, Field(ge=64)] = 256
+    samples: Annotated[int, Field(ge=64)] = 2048
 
     @model_validator(mode="after")
     def _has_a_chain(self) -> EvaluationConfig:

@@ -14,20 +14,23 @@ from drives.bootstrap import Interval
 from drives.scaling_picture import CURVES, INK, LINE, MUTED, STYLE
 from runtime.visible import visible
 from slipstream.compare.pooled import change, pooled, position_rates, section_tau, tau
-from slipstream.compare.results import Comparison, Study
+from slipstream.compare.results import Comparison, Entry, Study
 
 COLD, HOT = CURVES[0], CURVES[1]
-_MORE = ("#b0741a", "#5b6470", "#a83279", "#4a7c2f", "#3b4cc0", "#8c5a3c", "#008080")
+MOST_NAMED = 8  # entries; beyond them names would cover each other
+_COLORS = (*CURVES, "#b0741a", "#5b6470", "#a83279", "#4a7c2f", "#3b4cc0", "#8c5a3c", "#008080")
 
 
 def picture(comparison: Comparison) -> bytes:
     """A PNG; bars are Student's 95 % intervals over the seeds."""
     panels = 3 + len(comparison.studies)
-    lines = (panels + 1) // 2
-    height = 1.2 + lines * max(2.6, 0.27 * len(comparison.entries) + 1.0)
+    heights = _heights(comparison)
     with matplotlib.rc_context(STYLE):
-        canvas = Canvas(figsize=(12.0, height), dpi=140)
-        places = list(canvas.subplots(lines, 2, squeeze=False).flat)
+        canvas = Canvas(figsize=(12.0, 1.0 + sum(heights)), dpi=140)
+        grid = canvas.subplots(
+            len(heights), 2, squeeze=False, gridspec_kw={"height_ratios": heights}
+        )
+        places = list(grid.flat)
         _acceptance(places[0], comparison)
         _positions(places[1], comparison)
         _frontier(places[2], comparison)
@@ -39,6 +42,13 @@ def picture(comparison: Comparison) -> bytes:
         file = io.BytesIO()
         canvas.savefig(file, format="png", metadata={"Software": None})
     return file.getvalue()
+
+
+def _heights(comparison: Comparison) -> list[float]:
+    """Inches of each line of two panels: as many as its names need."""
+    rows = [len(comparison.entries), 0, 0, *(len(s.entries) - 1 for s in comparison.studies)]
+    heights = [max(2.6, 0.27 * count + 1.0) for count in (*rows, 0)]
+    return [max(heights[i : i + 2]) for i in range(0, len(rows), 2)]
 
 
 def _title(comparison: Comparison) -> str:
@@ -63,10 +73,10 @@ def _acceptance(axes: Any, comparison: Comparison) -> None:
 def _positions(axes: Any, comparison: Comparison) -> None:
     heat = _heats(comparison)[-1]
     axes.set_title(f"share of drafts that stand, by place in the block, T = {heat:g}")
-    for color, entry in zip(_cycled(), comparison.entries, strict=False):
+    for entry, color in _behind_first(comparison):
         rates = position_rates(entry, "chain", heat)
-        axes.plot(list(rates), list(rates.values()), "o-", color=color, ms=3, lw=1.2)
-        if rates:
+        axes.plot(list(rates), list(rates.values()), "o-", color=color or LINE, ms=3, lw=1.2)
+        if rates and color:
             last = max(rates)
             spot = {"xytext": (4, 0), "textcoords": "offset points", "va": "center"}
             axes.annotate(visible(entry.name), (last, rates[last]), color=color, fontsize=7, **spot)
@@ -77,14 +87,15 @@ def _positions(axes: Any, comparison: Comparison) -> None:
 
 
 def _frontier(axes: Any, comparison: Comparison) -> None:
-    axes.set_title("what a frame costs: median ms (chain, greedy) against acceptance length")
+    axes.set_title("what it brings: latency of ar-scaffold / of a frame (chain, greedy)")
     heat = _heats(comparison)[0]
-    for color, entry in zip(_cycled(), comparison.entries, strict=False):
+    for entry, color in _behind_first(comparison):
         across = pooled(entry, tau("chain", heat)).value
-        up = pooled(entry, lambda measured: measured.latency_ms).value
-        axes.plot([across], [up], "o", color=color, ms=6)
+        up = pooled(entry, lambda measured: measured.speedup_scaffold).value
+        axes.plot([across], [up], "o", color=color or MUTED, ms=6 if color else 4)
         spot = {"xytext": (6, 3), "textcoords": "offset points"}
-        axes.annotate(visible(entry.name), (across, up), color=color, fontsize=7.5, **spot)
+        if color:
+            axes.annotate(visible(entry.name), (across, up), color=color, fontsize=7.5, **spot)
     axes.set_xlabel(f"acceptance length, T = {heat:g}")
     axes.margins(0.18)
     axes.grid(True)
@@ -123,7 +134,8 @@ def _named_rows(axes: Any, names: Sequence[str]) -> None:
     axes.set_ylim(len(names) - 0.5, -0.5)
     axes.tick_params(axis="y", labelcolor=INK, length=0)
     axes.grid(True, axis="x", color=LINE)
-    axes.legend(frameon=False, fontsize=8, labelcolor=MUTED)
+    behind = {"facecolor": "white", "edgecolor": "none", "framealpha": 0.85}
+    axes.legend(fontsize=8, labelcolor=MUTED, **behind)
 
 
 def _shifts(count: int) -> list[float]:
@@ -138,5 +150,16 @@ def _percent(interval: Interval) -> Interval:
     return Interval(100 * interval.value, 100 * interval.low, 100 * interval.high)
 
 
-def _cycled() -> list[str]:
-    return [*CURVES, *_MORE] * 4
+def _behind_first(comparison: Comparison) -> list[tuple[Entry, str | None]]:
+    """Entries in the order of drawing, with their colours; of many, only a few have one: the first,
+    and each architecture's furthest accepted."""
+    heat = _heats(comparison)[-1]
+    shown = {entry.name for entry in comparison.entries}
+    if len(shown) > MOST_NAMED:
+        ranked = sorted(comparison.entries, key=lambda e: pooled(e, tau("chain", heat)).value)
+        shown = {entry.name for entry in {entry.kind: entry for entry in ranked}.values()}
+        shown.add(comparison.entries[0].name)
+    named = [entry for entry in comparison.entries if entry.name in shown]
+    colors = dict(zip((entry.name for entry in named), _COLORS, strict=False))
+    found = [(entry, colors.get(entry.name)) for entry in comparison.entries]
+    return sorted(found, key=lambda each: each[1] is not None)

@@ -8,7 +8,7 @@ from pydantic import Field
 
 from drives.results import Machine, Position, Strict
 
-COMPARE_VERSION = 1
+COMPARE_VERSION = 2
 COMPARE = "compare.json"
 
 Shape = Literal["chain", "tree"]
@@ -64,9 +64,16 @@ class Measured(Strict):
 class Proven(Strict):
     """`slipstream verify` on the first seed's bundle."""
 
-    passed: bool
-    checks: int
+    checks: int = Field(description="Checks of outputs, distributions and caches.")
     failed: list[str] = Field(description="Names of the checks that failed.")
+    faults: int = Field(description="Faults planted to see whether the checks can tell.")
+    missed: list[str] = Field(description="Planted faults that no check told at these samples.")
+    samples: int = Field(description="Outputs drawn for each rule.")
+
+    @property
+    def passed(self) -> bool:
+        """No check failed; how much that says depends on the faults that were told."""
+        return not self.failed
 
 
 class Entry(Strict):
@@ -105,7 +112,7 @@ class Budget(Strict):
 class Comparison(Strict):
     """`compare.json`."""
 
-    version: Literal[1] = COMPARE_VERSION  # type: ignore[assignment]
+    version: Literal[2] = COMPARE_VERSION  # type: ignore[assignment]
     created: str = Field(description="UTC, ISO 8601.")
     command: str
     machine: Machine

@@ -220,13 +220,12 @@ class Comparing:
             Options(methods, samples=asked.samples, nodes=asked.nodes),
             lambda what: None,
         )
-        checks: list[Check | Control] = []
+        results: list[Check | Control] = []
         with self.bar(f"proving {job.entry.name}", len(suite.efforts)) as done:
             for number, result in enumerate(suite.run()):
-                checks += result if isinstance(result, list) else [result]
+                results += result if isinstance(result, list) else [result]
                 done(number + 1)
-        failed = [f"{each.name}, {each.decoder}" for each in checks if not _holds(each)]
-        proven = Proven(passed=not failed, checks=len(checks), failed=failed)
+        proven = _proven(results, asked.samples)
         _keep(path, key, proven.model_dump(mode="json"))
         return proven
 
@@ -262,8 +261,16 @@ class Comparing:
         )
 
 
-def _holds(found: Check | Control) -> bool:
-    return found.caught if isinstance(found, Control) else found.passed
+def _proven(found: Sequence[Check | Control], samples: int) -> Proven:
+    checks = [each for each in found if isinstance(each, Check)]
+    faults = [each for each in found if isinstance(each, Control)]
+    return Proven(
+        checks=len(checks),
+        failed=[f"{each.name}, {each.decoder}" for each in checks if not each.passed],
+        faults=len(faults),
+        missed=[f"{each.name}, {each.decoder}" for each in faults if not each.caught],
+        samples=samples,
+    )
 
 
 def _entry(job: Job, measured: list[Measured], proof: Proven | None) -> Entry:

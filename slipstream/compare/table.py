@@ -296,9 +296,13 @@ def _paired(comparison: Comparison) -> str:
 def _proof(entry: Entry, *, short: bool = False) -> str:
     if entry.proof is None:
         return "not run"
-    if entry.proof.passed:
-        return "passed" if short else f"passed ({entry.proof.checks})"
-    return "FAILED" if short else "FAILED: " + ", ".join(entry.proof.failed)
+    proof = entry.proof
+    if not proof.passed:
+        return "FAILED" if short else "FAILED: " + ", ".join(proof.failed)
+    if short:
+        return "passed"
+    told = f"{proof.faults - len(proof.missed)} of {proof.faults} faults told"
+    return f"passed ({proof.checks} checks; {told})"
 
 
 def _ends(comparison: Comparison) -> Sequence[float]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pytest
 
 from drives.results import Machine, Position
@@ -50,6 +52,10 @@ def measured(seed: int, tau: float) -> Measured:
     )
 
 
+def proof(failed: Sequence[str] = (), missed: Sequence[str] = ()) -> Proven:
+    return Proven(checks=9, failed=list(failed), faults=3, missed=list(missed), samples=64)
+
+
 def entry(name: str, taus: tuple[float, ...], proof: Proven | None = None) -> Entry:
     return Entry(
         name=name,
@@ -78,8 +84,8 @@ def comparison() -> Comparison:
         block=16,
         nodes=32,
         entries=[
-            entry("base", (5.0, 6.0, 7.0), Proven(passed=True, checks=9, failed=[])),
-            entry("better", (10.0, 12.0, 14.0), Proven(passed=False, checks=9, failed=["greedy"])),
+            entry("base", (5.0, 6.0, 7.0), proof(missed=["residual dropped"])),
+            entry("better", (10.0, 12.0, 14.0), proof(failed=["greedy"])),
         ],
         studies=[Study(name="both", question="Which?", base="base", entries=["base", "better"])],
     )

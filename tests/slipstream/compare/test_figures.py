@@ -12,9 +12,9 @@ from scipy import stats
 from runtime.errors import SlipstreamError
 from slipstream.compare.agreement import agreements, read_comparison
 from slipstream.compare.page import page
-from slipstream.compare.picture import picture
+from slipstream.compare.picture import _behind_first, picture
 from slipstream.compare.pooled import change, over_seeds, pooled, position_rates, section_tau, tau
-from slipstream.compare.results import Comparison
+from slipstream.compare.results import Comparison, Entry
 from slipstream.compare.table import short_table, tables, verdicts
 
 
@@ -48,7 +48,7 @@ def test_table_says_what_differs_and_what_failed(comparison: Comparison) -> None
     text = "\n".join(table.markdown() for table in tables(comparison))
     assert "| base | 6.00 ±2.48 |" in text
     assert "+100.0 % [+100.0, +100.0]" in text
-    assert "passed (9)" in text
+    assert "passed (9 checks; 2 of 3 faults told)" in text
     assert "FAILED: greedy" in text
     assert verdicts(comparison)[0].endswith("against base: better +100.0 %.")
 
@@ -111,6 +111,28 @@ def test_picture_and_page(comparison: Comparison) -> None:
     shown = page(comparison, drawn)
     assert "<h2>Acceptance length</h2>" in shown
     assert "http" not in shown.replace("http-equiv", "").replace("www.w3.org", "")
+
+
+def test_names_of_many_drafters_do_not_cover_each_other(comparison: Comparison) -> None:
+    few = _behind_first(comparison)
+    assert [entry.name for entry, color in few if color] == ["base", "better"]
+    entries = [
+        entry.model_copy(update={"name": f"{entry.name} {kind} {i}", "kind": kind})
+        for kind in ("dflash", "dflare")
+        for i in range(5)
+        for entry in comparison.entries
+    ]
+    shown = [entry for entry, color in _behind_first(_with(comparison, entries)) if color]
+    assert len(shown) == 3
+    assert shown[0] == entries[0]
+    assert {(entry.kind, entry.name.split()[0]) for entry in shown[1:]} == {
+        ("dflash", "better"),
+        ("dflare", "better"),
+    }
+
+
+def _with(comparison: Comparison, entries: list[Entry]) -> Comparison:
+    return comparison.model_copy(update={"entries": entries})
 
 
 def test_agreement_within_both_intervals(comparison: Comparison, tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from copy import deepcopy
 from pathlib import Path
@@ -244,6 +245,7 @@ def test_kept_results_of_another_form_count_as_none(tmp_path: Path) -> None:
     for text in ("", "[]", '{"key": "k"}', '{"key": "k", "result": {"passed": 3}}', "[" * 100_000):
         path.write_text(text)
         assert _kept(path, "k", Proven) is None
-    path.write_text('{"key": "k", "result": {"passed": true, "checks": 1, "failed": []}}')
-    assert _kept(path, "k", Proven) == Proven(passed=True, checks=1, failed=[])
+    proven = Proven(checks=1, failed=[], faults=1, missed=[], samples=64)
+    path.write_text(json.dumps({"key": "k", "result": proven.model_dump(mode="json")}))
+    assert _kept(path, "k", Proven) == proven
     assert _kept(path, "another", Proven) is None
