@@ -131,11 +131,11 @@ def _dots(
 
 def _named_rows(axes: Any, names: Sequence[str]) -> None:
     axes.set_yticks(range(len(names)), [visible(name) for name in names])
-    axes.set_ylim(len(names) - 0.5, -0.5)
+    room = max(0.7, 0.07 * len(names))  # for the legend, so that it covers nothing
+    axes.set_ylim(len(names) - 0.5, -0.5 - room)
     axes.tick_params(axis="y", labelcolor=INK, length=0)
     axes.grid(True, axis="x", color=LINE)
-    behind = {"facecolor": "white", "edgecolor": "none", "framealpha": 0.85}
-    axes.legend(fontsize=8, labelcolor=MUTED, **behind)
+    axes.legend(frameon=False, fontsize=8, labelcolor=MUTED, loc="upper right", ncols=3)
 
 
 def _shifts(count: int) -> list[float]:
