@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 TORCH ?= torch==2.13.0
 OUT ?= out
 
-.PHONY: demo test lint bench bench-workers bench-readers gpu-check train-tiny proofs clean
+.PHONY: demo test lint bench bench-workers bench-readers gpu-check train-tiny train-fast-ddrive proofs clean
 
 $(VENV)/.created:
 	$(PYTHON) -m venv $(VENV)
@@ -52,6 +52,9 @@ gpu-check: $(VENV)/.cpu
 
 train-tiny: $(VENV)/.dev
 	$(BIN)/python -m slipstream.tiny --out $(OUT)/tiny
+
+train-fast-ddrive: $(VENV)/.dev
+	$(BIN)/python -m slipstream.tiny_fast_ddrive --out $(OUT)/fast-ddrive
 
 clean:
 	rm -rf $(OUT) build *.egg-info

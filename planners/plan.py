@@ -22,7 +22,8 @@ class Plan:
         trajectory: [20, 2] m (x forward, y left, rear axle), first point 0.25 s ahead; None if no
             rollout was usable.
         times: [20] s after the observation.
-        rollouts: [N, 20, 2] m; rows of unusable rollouts are NaN.
+        rollouts: [N, 20, 2] m; rows of unusable rollouts are NaN. N is `stats.rollouts`: fewer than
+            were asked for where the budget had no time for more.
         valid: [N] bool.
         problems: [N] why a rollout is unusable, "" where it is fine.
         tokens: [N, L] the decoded outputs; `Planner.text` turns one into text.
@@ -30,7 +31,7 @@ class Plan:
         spread: [20] m, root mean square distance of the valid rollouts from their mean.
         latency: s, observation to plan.
         stats: what decoding cost.
-        flags: e.g. "no valid rollout", "two modes".
+        flags: e.g. "no valid rollout", "two modes", "late" (the budget was missed).
     """
 
     trajectory: Floats | None

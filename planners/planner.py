@@ -18,7 +18,7 @@ from planners.prompt import prompt_text
 from planners.rollouts import aggregate, impossible
 from planners.tokens import SpecialNames, Tokenizer
 from runtime.bundle import Bundle
-from runtime.costs import load_or_measure
+from runtime.costs import CostCurve, load_or_measure
 from runtime.decode import Decoder
 from runtime.engines.backend import CPU, Backend
 from runtime.engines.onnx import usable_cores
@@ -68,9 +68,8 @@ class Planner:
         self._cameras = _camera_prompts(bundle, self.tokenizer)
         self.threading, self.backend = threading, backend
         how = ("spin" if threading.spinning else "wait") if backend == CPU else backend.name
-        key = f"{bundle.key}-{how.replace(':', '-')}"
-        curve = load_or_measure(graphs, key, threading.threads) if manifest.draft else None
-        self.decoder = Decoder(graphs, curve)
+        self._costs = f"{bundle.key}-{how.replace(':', '-')}"
+        self.decoder = Decoder(graphs, self._curve(graphs) if manifest.draft else None)
         self._at_work = Lock()
 
     @classmethod
@@ -103,6 +102,10 @@ class Planner:
     ) -> Plan:
         """Plan the next five seconds. A plan's latency begins when its pictures are decoded.
 
+        A budget (`settings.budget_ms`) is one of that latency: cutting and encoding the pictures,
+        the prompt, parsing and aggregation included. The plan is made of as many rollouts as it has
+        time for; one that is late all the same is whole, and has the flag "late".
+
         Args:
             settings: how to decode; its frame is replaced by the observation's.
             rule: how the rollouts become one trajectory.
@@ -124,6 +127,8 @@ class Planner:
                 fix="slipstream.load one planner for each thread, or guard this one with a lock",
             )
         try:
+            if settings.budget_ms is not None and self.decoder.curve is None:
+                self.decoder.curve = self._curve(self.decoder.graphs)
             return self._plan(observation, settings, rule)
         finally:
             self._at_work.release()
@@ -135,7 +140,8 @@ class Planner:
         patches = self._cameras.patches(pictures) if self._cameras else None
         cut = time.perf_counter() - began
         prompt = self._prompt(observation, patches)
-        decoded = self.decoder.decode(prompt, self.scaffold, settings, self.language.fork_section)
+        fork, elapsed = self.language.fork_section, time.perf_counter() - began
+        decoded = self.decoder.decode(prompt, self.scaffold, settings, fork, elapsed)
         decoded.stats.add_before("patches", cut)
         speed = float(observation.speeds[-1])
         rollouts, problems = self._trajectories(
@@ -143,6 +149,9 @@ class Planner:
         )
         valid = np.asarray([not problem for problem in problems])
         chosen = aggregate(rollouts, valid, speed, rule)
+        latency = time.perf_counter() - began
+        decoded.done(latency)
+        late = ("late",) if decoded.stats.met is False else ()
         return Plan(
             trajectory=chosen.trajectory,
             times=TIMES,
@@ -152,11 +161,11 @@ class Planner:
             tokens=decoded.tokens,
             rule=chosen.rule,
             spread=chosen.spread,
-            latency=time.perf_counter() - began,
+            latency=latency,
             stats=decoded.stats,
             frame=observation.frame,
             time=observation.time,
-            flags=chosen.flags,
+            flags=(*chosen.flags, *late),
         )
 
     def prompt(self, observation: Observation) -> Prompt:
@@ -178,6 +187,9 @@ class Planner:
     def forget(self) -> None:
         """Forget what earlier frames taught the cost gate, as if the planner were just loaded."""
         self.decoder.forget()
+
+    def _curve(self, graphs: Graphs) -> CostCurve:
+        return load_or_measure(graphs, self._costs, self.threading.threads)
 
     def text(self, tokens: NDArray[np.int64]) -> str:
         """An output [L] as text, padding left out."""

@@ -46,14 +46,19 @@ COMMANDS = (
 
 
 def fast_ddrive(
-    objects: Sequence[str] = CRITICAL_OBJECTS, yes_no: tuple[str, str] = ("yes", "no")
+    objects: Sequence[str] = CRITICAL_OBJECTS,
+    yes_no: tuple[str, str] = ("yes", "no"),
+    unknown: str | None = None,
 ) -> Language:
     """Fast-dDrive's JSON for WOD-E2E (arXiv 2605.23163).
 
     12 flags, an explanation of 192 tokens, two phrases of 3, and five waypoints at 1 s as sign and
     ddd.dd: 280 value tokens with Qwen2.5's tokenizer.
+
+    Args:
+        unknown: a third answer of the flags, for drives of which no objects are known.
     """
-    flag = Choice(options=yes_no, width=1)
+    flag = Choice(options=(*yes_no, unknown) if unknown else yes_no, width=1)
     metres = METRES.model_copy(update={"dot_is_value": True})
     phrases: dict[str, Slot] = {
         "longitudinal": Choice(options=SPEEDS, width=3),

@@ -74,6 +74,31 @@ class Blocks:
         return create_block_mask(self.look, count, None, rows, columns, device=device)
 
 
+@dataclass(frozen=True, eq=False)
+class Packing:
+    """Rows of blocks of different widths without those that no block holds.
+
+    Attributes:
+        kept: [R] the rows that are inside of their block.
+        mask: where these may look, as one block of R rows in each sequence.
+    """
+
+    kept: Tensor
+    mask: PackedMask
+
+    @classmethod
+    def of(cls, blocks: Blocks) -> Packing:
+        """Of blocks that lie at the same places in every sequence; the first one tells."""
+        kept = torch.nonzero(blocks.inside[0])[:, 0]
+        count, zero = len(blocks.tokens), torch.zeros_like(kept[:1])[:, None, None]
+        columns = torch.arange(blocks.context, device=kept.device)
+        before, own = (
+            blocks.look(zero, zero, kept[None, :, None], seen[None, None]).expand(count, -1, -1)
+            for seen in (columns, blocks.context + kept)
+        )
+        return cls(kept, PackedMask(before, own[:, None]))
+
+
 def make_blocks(
     tokens: Tensor, is_value: Tensor, anchors: Tensor, widths: Tensor, block: int, mask_token: int
 ) -> Blocks:

@@ -28,6 +28,8 @@ class Recorded:
         futures: [M, 20, 2] m, at 0.25 .. 5 s.
         intents: [M]
         times: [M] s, on the window's drive.
+        objects: [M, K] whether each kind of object is around: 1, 0, or -1 where that is not known;
+            None where nothing is known of objects.
     """
 
     positions: Floats
@@ -38,15 +40,23 @@ class Recorded:
     futures: Floats
     intents: NDArray[np.int64]
     times: Floats
+    objects: NDArray[np.int8] | None = None
 
     def __len__(self) -> int:
         return len(self.times)
 
     def __getitem__(self, rows: NDArray[np.int64] | NDArray[np.bool_] | slice) -> Recorded:
-        return Recorded(*(getattr(self, field.name)[rows] for field in fields(self)))
+        columns = {field.name: getattr(self, field.name) for field in fields(self)}
+        known = {name: column[rows] for name, column in columns.items() if column is not None}
+        return Recorded(**known)
 
     @classmethod
-    def of(cls, observations: Sequence[Observation], futures: Sequence[Floats]) -> Recorded:
+    def of(
+        cls,
+        observations: Sequence[Observation],
+        futures: Sequence[Floats],
+        objects: NDArray[np.int8] | None = None,
+    ) -> Recorded:
         """Stack observations and what followed them."""
         return cls(
             positions=np.stack([o.positions for o in observations]),
@@ -57,12 +67,15 @@ class Recorded:
             futures=np.stack(futures),
             intents=np.array([int(o.intent) for o in observations]),
             times=np.array([o.time for o in observations]),
+            objects=objects,
         )
 
     @classmethod
     def join(cls, parts: Sequence[Recorded]) -> Recorded:
         """All windows of several drives."""
-        return cls(*(np.concatenate([getattr(p, f.name) for p in parts]) for f in fields(cls)))
+        columns = [f.name for f in fields(cls) if f.name != "objects"]
+        joined = {name: np.concatenate([getattr(p, name) for p in parts]) for name in columns}
+        return cls(**joined, objects=_joined_objects(parts))
 
     def observation(self, row: int) -> Observation:
         return Observation(
@@ -75,6 +88,16 @@ class Recorded:
             time=float(self.times[row]),
             frame=row,
         )
+
+
+def _joined_objects(parts: Sequence[Recorded]) -> NDArray[np.int8] | None:
+    known = [part.objects for part in parts if part.objects is not None]
+    if not known:
+        return None
+    nothing = np.full(known[0].shape[1], -1, np.int8)
+    return np.concatenate(
+        [np.tile(nothing, (len(p), 1)) if p.objects is None else p.objects for p in parts]
+    )
 
 
 @dataclass(frozen=True)

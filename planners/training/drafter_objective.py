@@ -26,8 +26,9 @@ _LOG_ACCEPTANCES: dict[str, Divergence] = {
     "chain_alpha": divergences.log_acceptance,
     "chain_coupled": divergences.log_common_draw,
 }
+MEANS = ("ce", *_DIVERGENCES)  # terms that are a weighted mean over values
 _SAMPLED_CHAINS = (*_LOG_ACCEPTANCES, "chain_token", "chain_block")
-_TERMS = ("ce", *_DIVERGENCES, "first_error", "chain", *_SAMPLED_CHAINS, "dpace")
+_TERMS = (*MEANS, "first_error", "chain", *_SAMPLED_CHAINS, "dpace")
 
 
 class DrafterObjective(BaseModel):

@@ -10,13 +10,16 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from planners.fast_ddrive import UNKNOWN, fast_ddrive_values
 from planners.language import Language, Values
 from planners.observation import Observation
+from planners.presets import tiny_values
 from planners.prompt import prompt_text
 from planners.tokens import Tokenizer
 from planners.training.data import Recorded
 from runtime.scaffold import Scaffold
 
+FAST_DDRIVE = "fast-ddrive"
 ValuesOf = Callable[[Observation, NDArray[np.float64]], Values]
 
 
@@ -47,9 +50,30 @@ class Examples:
     def outputs(self, windows: Recorded) -> Tensor:
         """True output tokens [M, L]."""
         rows = [
-            self.language.encode(
-                self.values_of(windows.observation(row), windows.futures[row]), self.tokenizer
-            )
+            self.language.encode(self.values(windows, row), self.tokenizer)
             for row in range(len(windows))
         ]
         return torch.tensor(rows)
+
+    def values(self, windows: Recorded, row: int) -> Values:
+        """The true output's values of one window."""
+        return self.values_of(windows.observation(row), windows.futures[row])
+
+
+class FastDdriveExamples(Examples):
+    """Also says which objects are around, where that is known."""
+
+    def values(self, windows: Recorded, row: int) -> Values:
+        known = None if windows.objects is None else windows.objects[row].tolist()
+        flags = None if known is None else [_ANSWERS[answer] for answer in known]
+        return fast_ddrive_values(windows.observation(row), windows.futures[row], flags)
+
+
+_ANSWERS = {1: "yes", 0: "no", -1: UNKNOWN}
+
+
+def examples_of(tokenizer: Tokenizer, language: Language) -> Examples:
+    """Examples of the language by its name; the tiny planner's values where it is another."""
+    if language.name == FAST_DDRIVE:
+        return FastDdriveExamples(tokenizer, language, fast_ddrive_values)
+    return Examples(tokenizer, language, tiny_values)

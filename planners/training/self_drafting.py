@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, ClassVar
+from typing import Annotated, ClassVar, Literal
 
 import numpy as np
 import torch
@@ -24,7 +24,7 @@ from planners.nets.packed import TwoStreams
 from planners.nets.qwen3 import forward
 from planners.training.allowed import Allowed
 from planners.training.batches import batch_rows
-from planners.training.blocks import Blocks
+from planners.training.blocks import Blocks, Packing
 from planners.training.drafter import DrafterSettings, draw_blocks
 from planners.training.drafter_objective import block_loss, row_figures
 from planners.training.loop import Evaluate, train
@@ -33,6 +33,7 @@ from planners.training.objectives import token_loss, weighted_mean
 from planners.training.settings import CHECKED, Share, Spread, plain
 from planners.training.watch import Watch
 from runtime.scaffold import Scaffold
+from runtime.schema import schema_blocks
 
 Shape = Annotated[float, Field(gt=0)]
 
@@ -51,6 +52,11 @@ class SelfDraftSettings(DrafterSettings):
         weights: section -> weight of its noisy rows; 1 where none is named.
         keep: weight of KL(target before || target now) over the clean rows.
         causal: weight of the clean rows' cross-entropy to the response.
+        blocks: `anchors` draws them; `schema` takes all blocks of the output's schema, each of as
+            many values as the drafter's block, instead of `anchors` blocks of drawn widths.
+        normalise: `mean` weighs hidden values and clean rows to a mean each; `sasd` divides the
+            sums over both by Z, twice the tokens of the responses, and clean rows answer for fixed
+            tokens too (SASD, as published).
     """
 
     __pydantic_config__: ClassVar[ConfigDict] = CHECKED
@@ -61,6 +67,8 @@ class SelfDraftSettings(DrafterSettings):
     weights: Mapping[str, Spread] = field(default_factory=dict)
     keep: Spread = 1.0
     causal: Spread = 0.0
+    blocks: Literal["anchors", "schema"] = "anchors"
+    normalise: Literal["mean", "sasd"] = "mean"
 
 
 def train_self_drafting(
@@ -85,7 +93,7 @@ def train_self_drafting(
     Args:
         before: the target as it was, which `keep` holds on to.
         prompts: [M, Lp] and outputs: [M, L], the target's own.
-        block: B, anchor included.
+        block: B, anchor included; with `blocks: schema` the values of a block.
         mask_token: stands where a value is hidden.
 
     Raises:
@@ -126,7 +134,7 @@ class SelfLessons:
     ) -> None:
         check_sections("training.noise", settings.noise, scaffold)
         check_sections("training.weights", settings.weights, scaffold)
-        self.target, self.before, self.settings, self.block = target, before, settings, block
+        self.target, self.before, self.settings = target, before, settings
         self.sequences = torch.cat([prompts, outputs], 1)
         self.first = prompts.shape[1]
         self.allowed = Allowed(scaffold, self.first, prompts.device)
@@ -135,6 +143,9 @@ class SelfLessons:
         of_section = torch.tensor([settings.weights.get(s.name, 1.0) for s in scaffold.sections])
         weights = of_section[torch.from_numpy(section_numbers(scaffold))]
         self.weights = torch.cat([torch.ones(self.first), weights]).to(prompts.device)
+        by_schema = settings.blocks == "schema"
+        self.schema = SchemaBlocks.of(scaffold, block, self.first) if by_schema else None
+        self.block = self.schema.rows if self.schema else block
 
     def loss_of_step(self, step: int) -> tuple[Tensor, dict[str, float]]:
         """The loss of a batch that seed and step determine, and figures to log."""
@@ -142,14 +153,21 @@ class SelfLessons:
         rng = np.random.default_rng((settings.seed, step))
         rows = batch_rows(len(self.sequences), settings.batch, settings.seed, step)
         tokens = self.sequences[torch.from_numpy(rows).to(self.sequences.device)]
-        anchors, widths = draw_blocks(settings, self.block, self.first, tokens, rng)
-        blocks = self.noise.blocks(tokens, anchors, widths, self.block, rng)
-        clean, noisy = two_streams(self.target, tokens, blocks)
+        blocks = self.noisy_blocks(tokens, rng)
+        packing = Packing.of(blocks) if self.schema else None
+        clean, noisy = two_streams(self.target, tokens, blocks, packing)
         progress = step / settings.schedule.steps
         draft, figures = self.draft_loss(tokens, blocks, clean, noisy, progress)
         causal, kept = self.causal_loss(tokens, clean)
         loss = draft + causal
         return loss, {"loss": loss.item(), **figures, **kept}
+
+    def noisy_blocks(self, tokens: Tensor, rng: np.random.Generator) -> Blocks:
+        """The blocks of a step: anywhere, or those of the schema."""
+        if self.schema is None:
+            places = draw_blocks(self.settings, self.block, self.first, tokens, rng)
+            return self.noise.blocks(tokens, *places, self.block, rng)
+        return self.noise.blocks(tokens, *self.schema.pairs(tokens), self.block, rng)
 
     def draft_loss(
         self, tokens: Tensor, blocks: Blocks, clean: Tensor, noisy: Tensor, progress: float = 0.0
@@ -174,7 +192,13 @@ class SelfLessons:
             for grid in (blocks.drafted, blocks.inside, self.weights[blocks.positions])
         )
         loss, terms = block_loss(figures, drafted, inside, objective, progress, weights)
+        if self.settings.normalise == "sasd":  # from a weighted mean to a sum over Z
+            loss = loss * weights[drafted].sum() / self._z(tokens)
         return loss, {"hit": figures["right"].float().mean().item(), **terms}
+
+    def _z(self, tokens: Tensor) -> int:
+        """SASD's Z: twice the tokens of the responses."""
+        return 2 * len(tokens) * (tokens.shape[1] - self.first)
 
     def causal_loss(self, tokens: Tensor, clean: Tensor) -> tuple[Tensor, dict[str, float]]:
         """Of the clean rows that say a value: the target's own word must stay what it was."""
@@ -190,22 +214,72 @@ class SelfLessons:
             terms["kept"] = weighted_mean(divergence(was, now), counted)
             loss = loss + settings.keep * terms["kept"]
         if settings.causal:
-            terms["nats"] = token_loss(now, tokens[:, self.values], counted)
-            loss = loss + settings.causal * terms["nats"]
+            if settings.normalise == "sasd":
+                said = self.target.lm_head(clean[:, self.first - 1 : -1])
+                outputs = tokens[:, self.first :]
+                terms["nats"] = token_loss(said, outputs, torch.ones_like(outputs))
+                share = outputs.numel() / self._z(tokens)
+            else:
+                terms["nats"], share = token_loss(now, tokens[:, self.values], counted), 1.0
+            loss = loss + settings.causal * share * terms["nats"]
         return loss, {name: value.item() for name, value in terms.items()}
 
 
-def two_streams(target: Qwen3ForCausalLM, tokens: Tensor, blocks: Blocks) -> tuple[Tensor, Tensor]:
-    """Hidden states of the clean rows [N, S, d] and of the noisy rows [N, A*B, d], in one pass."""
+def two_streams(
+    target: Qwen3ForCausalLM, tokens: Tensor, blocks: Blocks, packing: Packing | None = None
+) -> tuple[Tensor, Tensor]:
+    """Hidden states of the clean rows [N, S, d] and of the noisy rows [N, A*B, d], in one pass.
+
+    Args:
+        packing: of these blocks; rows outside of them are then zero, and not computed.
+    """
     length = tokens.shape[1]
     own = torch.arange(length, device=tokens.device).expand(tokens.shape)
+    kept = slice(None) if packing is None else packing.kept
     hidden = forward(
         target,
-        torch.cat([tokens, blocks.tokens], 1),
-        positions=torch.cat([own, blocks.positions], 1),
-        mask=TwoStreams(blocks.packed_mask),
+        torch.cat([tokens, blocks.tokens[:, kept]], 1),
+        positions=torch.cat([own, blocks.positions[:, kept]], 1),
+        mask=TwoStreams(blocks.packed_mask if packing is None else packing.mask),
     ).hidden
-    return hidden[:, :length], hidden[:, length:]
+    clean, noisy = hidden[:, :length], hidden[:, length:]
+    if packing is None:
+        return clean, noisy
+    spread = noisy.new_zeros(*blocks.tokens.shape, noisy.shape[-1])
+    return clean, spread.index_copy(1, packing.kept, noisy)
+
+
+@dataclass(frozen=True, eq=False)
+class SchemaBlocks:
+    """The blocks of an output's schema, each behind the token before it (see `runtime.schema`).
+
+    Attributes:
+        anchors, widths: [A] positions in prompt and output, and rows with the anchor.
+    """
+
+    anchors: Tensor
+    widths: Tensor
+
+    @classmethod
+    def of(cls, scaffold: Scaffold, values: int, first: int) -> SchemaBlocks:
+        """Blocks of so many values, behind a prompt of `first` tokens."""
+        numbers = schema_blocks(scaffold, values)
+        starts, counts = np.unique(numbers[numbers >= 0], return_index=True, return_counts=True)[1:]
+        places = np.flatnonzero(numbers >= 0)[starts]
+        return cls(torch.from_numpy(first + places - 1), torch.from_numpy(counts + 1))
+
+    @property
+    def rows(self) -> int:
+        """Of the widest block."""
+        return int(self.widths.max())
+
+    def pairs(self, tokens: Tensor) -> tuple[Tensor, Tensor]:
+        """Anchors and widths [N, 2*A] for sequences [N, S]: each block twice."""
+        anchors, widths = (
+            x.repeat(2).expand(len(tokens), -1).to(tokens.device)
+            for x in (self.anchors, self.widths)
+        )
+        return anchors, widths
 
 
 def divergence(was: Tensor, now: Tensor) -> Tensor:

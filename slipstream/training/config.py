@@ -10,6 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 from planners.nets.dflare import FusionInit
 from planners.tokens import SpecialNames
 from planners.training.drafter import DrafterSettings
+from planners.training.drafter_objective import MEANS
 from planners.training.eagle import EagleSettings
 from planners.training.responses import ResponseSettings
 from planners.training.self_drafting import SelfDraftSettings
@@ -134,8 +135,8 @@ class TargetConfig(Strict):
 
     Attributes:
         out: the checkpoint's folder; the run itself lives in `out/training`.
-        tokenizer: `tiny` makes the tiny planner's; else a folder with tokenizer.json and
-            language.json, which `start` has by default.
+        tokenizer: `tiny` and `fast-ddrive` make a small planner's, its words and its language;
+            else a folder with tokenizer.json and language.json, which `start` has by default.
         sizes: of a new target; or
         start: a checkpoint's folder to go on from.
         save_every: steps between two states on disk: what a kill can cost.
@@ -144,7 +145,7 @@ class TargetConfig(Strict):
     out: Path
     data: Data
     training: TargetSettings
-    tokenizer: Literal["tiny"] | Path | None = None
+    tokenizer: Literal["tiny", "fast-ddrive"] | Path | None = None
     special: Special = Special()
     sizes: Sizes | None = None
     start: Path | None = None
@@ -157,7 +158,7 @@ class TargetConfig(Strict):
         if (self.sizes is None) == (self.start is None):
             raise ValueError("either sizes of a new target, or the checkpoint to start from")
         if self.tokenizer is None and self.start is None:
-            raise ValueError("a tokenizer for a new target: tiny, or a folder")
+            raise ValueError("a tokenizer for a new target: tiny, fast-ddrive, or a folder")
         return self
 
 
@@ -261,7 +262,11 @@ class EagleConfig(_DrafterConfig):
 
 
 class SelfSizes(Strict):
-    """The target itself drafts; block: B, anchor included."""
+    """The target itself drafts.
+
+    Attributes:
+        block: B, anchor included; with `training.blocks: schema` the values of a block.
+    """
 
     kind: Literal["self"]
     block: Width = 16
@@ -276,6 +281,15 @@ class SelfDraftConfig(_DrafterConfig):
     @model_validator(mode="after")
     def _widths_fit(self) -> SelfDraftConfig:
         _check_widths(self.evaluation, self.drafter.block)
+        return self
+
+    @model_validator(mode="after")
+    def _sums_are_of_means(self) -> SelfDraftConfig:
+        objective = self.training.objective
+        alone = objective.gamma is None and set(objective.terms()) <= set(MEANS)
+        if self.training.normalise == "sasd" and not alone:
+            terms = ", ".join(MEANS)
+            raise ValueError(f"normalise: sasd with an objective of {terms}, and gamma: null")
         return self
 
 

@@ -10,13 +10,12 @@ from transformers import Qwen3ForCausalLM
 
 from planners.language import Language
 from planners.nets.qwen3 import load_target, round_to_bf16, save_target
-from planners.presets import tiny_values
 from planners.tokens import Tokenizer
 from planners.training.evaluation import ade, greedy_paths
-from planners.training.examples import Examples
+from planners.training.examples import Examples, examples_of
 from planners.training.target import seeded_target, train_target
 from planners.training.teacher import train_teacher
-from planners.training.tokenizer import write_tiny
+from planners.training.tokenizer import write_fast_ddrive, write_tiny
 from runtime.errors import SlipstreamError
 from runtime.files import write_atomic
 from slipstream.training.config import Special, TargetConfig
@@ -27,6 +26,7 @@ from slipstream.training.screen import Show
 from slipstream.training.windows import training_windows, validation_windows
 
 WORDS = ("tokenizer.json", "language.json")
+MADE = {"tiny": write_tiny, "fast-ddrive": write_fast_ddrive}  # tokenizers, by their names
 
 
 def run_target(config: TargetConfig, request: Request, console: Console) -> bool:
@@ -87,16 +87,16 @@ def load_examples(folder: Path, vocab: int, special: Special) -> Examples:
                 fix=f"copy {name} there",
             )
     tokenizer = Tokenizer.load(folder / "tokenizer.json", special.names(), vocab=vocab)
-    return Examples(tokenizer, Language.load(folder / "language.json"), tiny_values)
+    return examples_of(tokenizer, Language.load(folder / "language.json"))
 
 
 def _beginning(config: TargetConfig) -> tuple[Qwen3ForCausalLM, Examples, dict[str, bytes]]:
     """The target as training finds it, and its words: files to put beside the checkpoint."""
     source = config.start if config.tokenizer is None else config.tokenizer
     with TemporaryDirectory() as made:
-        if source == "tiny":
+        if isinstance(source, str):
+            MADE[source](made)
             source = Path(made)
-            write_tiny(source)
         assert isinstance(source, Path)
         if config.start is not None:
             target = load_target(config.start)

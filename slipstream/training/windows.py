@@ -11,6 +11,7 @@ from drives.windows import windows
 from planners.training.data import Recorded
 from runtime.errors import SlipstreamError
 from slipstream.training.config import Data, Part
+from slipstream.training.objects import objects_around
 
 
 def training_windows(data: Data) -> Recorded:
@@ -30,7 +31,8 @@ def record(drive: str | Path, step_s: float) -> Recorded:
     Raises:
         SlipstreamError: the drive can't be opened, or no window of it has a future.
     """
-    cut = [window for window in windows(open_drive(drive), step_s) if window.future is not None]
+    opened = open_drive(drive)
+    cut = [window for window in windows(opened, step_s) if window.future is not None]
     futures = [window.future for window in cut if window.future is not None]
     if not cut:
         raise SlipstreamError(
@@ -39,7 +41,8 @@ def record(drive: str | Path, step_s: float) -> Recorded:
             found="no such instant",
             fix="take the drive out of data.training and data.validation",
         )
-    return Recorded.of([window.observation for window in cut], futures)
+    observations = [window.observation for window in cut]
+    return Recorded.of(observations, futures, objects_around(opened, cut))
 
 
 def place(drive: str, folder: Path | None) -> str:

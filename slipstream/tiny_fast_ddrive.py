@@ -1,0 +1,153 @@
+"""Train a small Fast-dDrive planner from recorded drives to a bundle: `make train-fast-ddrive`.
+
+    python -m slipstream.tiny_fast_ddrive --out out/fast-ddrive
+
+Stages: `target` and `self` train as `slipstream train` does with the files in configs/fast-ddrive;
+`measure` takes the figures of the model card, `export` writes the bundle. An interrupted training
+goes on where it stopped.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from enum import Enum
+from pathlib import Path
+from typing import Annotated, TypeVar
+
+import typer
+
+from export.bundle import export_bundle
+from planners.nets.qwen3 import load_target
+from runtime.bundle import Limits
+from runtime.errors import SlipstreamError
+from slipstream.commands.screen import Screen
+from slipstream.tiny_data import LICENCES, SOURCES, drives_folder, load_held_out
+from slipstream.tiny_fast_ddrive_card import measure, write_card
+from slipstream.training.config import SelfDraftConfig, TargetConfig
+from slipstream.training.device import prepared
+from slipstream.training.drafter import run_drafter
+from slipstream.training.reading import read_drafter_config, read_target_config
+from slipstream.training.request import Request
+from slipstream.training.target import load_examples, run_target
+from slipstream.training.windows import validation_windows
+
+CONFIGS = Path(__file__).resolve().parents[1] / "configs" / "fast-ddrive"
+LIMITS = Limits(trunk=1536, branch=512, rollouts=16, max_position=2048)
+OBJECTS = "Boreas (as above), objects v1: ego motion and labelled road users"
+_EVERY = 16  # of the validation windows, for the model card
+
+_Config = TypeVar("_Config", TargetConfig, SelfDraftConfig)
+
+
+class Stage(str, Enum):
+    """What to do; `all` does everything in order."""
+
+    target = "target"
+    self = "self"
+    measure = "measure"
+    export = "export"
+    all = "all"
+
+
+class Workshop:
+    """The output folder of one training, and the stages that fill it.
+
+    Args:
+        effort: part of the steps and outputs to train with; 1 is the whole.
+    """
+
+    def __init__(self, out: Path, drives: Path, effort: float = 1.0, threads: int = 2) -> None:
+        self.out, self.drives, self.bundle = out, drives, out / "bundle"
+        self.console, self.threads = Screen(), threads
+        command = f"make train-fast-ddrive OUT={out.parent}"
+        self.request = Request(command, True, None, "cpu", threads)
+        target = read_target_config(CONFIGS / "target.yaml")
+        self.target = _moved(target, out / "target", drives, effort)
+        drafter = read_drafter_config(CONFIGS / "self.yaml")
+        assert isinstance(drafter, SelfDraftConfig)
+        count = max(1, round(drafter.responses.count * effort))
+        said = replace(drafter.responses, count=count)
+        drafter = drafter.model_copy(update={"target": self.target.out, "responses": said})
+        self.drafter = _moved(drafter, out / "self", drives, effort)
+
+    def train_target(self) -> None:
+        run_target(self.target, self.request, self.console)
+
+    def train_self(self) -> None:
+        run_drafter(self.drafter, self.request, self.console)
+
+    def measure(self) -> None:
+        """Figures on the validation part and the held-out drive, and the model card."""
+        prepared("cpu", self.threads)
+        target = load_target(self.drafter.out)
+        special = self.drafter.special
+        examples = load_examples(self.drafter.out, target.config.vocab_size, special)
+        sets = {"Boreas, last 12 %": validation_windows(self.target.data, 1 << 30)[::_EVERY]}
+        held_out = load_held_out(self.drives)
+        if held_out is not None:
+            sets["KITTI 00, held out"] = held_out[::_EVERY]
+        widths = self.drafter.evaluation.widths
+        figures = {
+            name: measure(target, windows, examples, widths) for name, windows in sets.items()
+        }
+        (self.out / "figures.json").write_text(json.dumps(figures, indent=1) + "\n", "utf-8")
+        write_card(self.out / "README.md", figures, self.target, self.drafter)
+
+    def export(self) -> None:
+        """The bundle, with its graphs checked against torch."""
+        export_bundle(
+            self.drafter.out,
+            None,
+            self.bundle,
+            limits=LIMITS,
+            name="fast-ddrive",
+            data=(*SOURCES, OBJECTS),
+            licences=LICENCES,
+        )
+
+
+def _moved(config: _Config, out: Path, drives: Path, effort: float) -> _Config:
+    """The config with other folders, and a part of its steps."""
+    schedule = config.training.schedule
+    schedule = replace(schedule, steps=max(1, round(schedule.steps * effort)))
+    changes = {
+        "out": out,
+        "data": config.data.model_copy(update={"folder": drives}),
+        "training": replace(config.training, schedule=schedule),
+    }
+    return config.model_copy(update=changes)
+
+
+def run(
+    out: Annotated[Path, typer.Option(help="Folder for checkpoints, logs, card and bundle.")],
+    stage: Annotated[Stage, typer.Option(help="One stage, or all in order.")] = Stage.all,
+    drives: Annotated[
+        Path | None, typer.Option(help="Folder of the recordings; SLIPSTREAM_DRIVES by default.")
+    ] = None,
+    effort: Annotated[
+        float,
+        typer.Option(help="Part of the steps, for a trial; 1 is the whole.", min=0.0, max=1.0),
+    ] = 1.0,
+    threads: Annotated[int, typer.Option(help="Threads of torch.", min=1)] = 2,
+) -> None:
+    """Train the small Fast-dDrive planner. Interrupted trainings go on where they stopped."""
+    try:
+        workshop = Workshop(out, drives_folder(drives), effort, threads)
+        stages = {
+            Stage.target: workshop.train_target,
+            Stage.self: workshop.train_self,
+            Stage.measure: workshop.measure,
+            Stage.export: workshop.export,
+        }
+        for name, work in stages.items():
+            if stage in (name, Stage.all):
+                typer.echo(f"{name.value}:")
+                work()
+    except SlipstreamError as error:
+        typer.echo(f"error: {error}", err=True)
+        raise typer.Exit(error.exit_code) from error
+
+
+if __name__ == "__main__":
+    typer.run(run)

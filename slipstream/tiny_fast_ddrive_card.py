@@ -1,0 +1,115 @@
+"""The small Fast-dDrive planner's figures and its model card."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import torch
+from transformers import Qwen3ForCausalLM
+
+from drives.baselines import BASELINES, baseline
+from planners.training.acceptance import self_acceptance_length
+from planners.training.data import Recorded
+from planners.training.evaluation import ade, greedy_paths
+from planners.training.examples import Examples
+from runtime.files import write_atomic
+from slipstream.tiny_data import SOURCES
+from slipstream.training.config import SelfDraftConfig, TargetConfig
+
+Figures = dict[str, float]
+_MOVING = ("cv", "ca", "ctrv", "ctra")
+_ACCEPTANCE = 32  # windows; acceptance varies little between them
+
+
+def measure(
+    target: Qwen3ForCausalLM, windows: Recorded, examples: Examples, widths: Sequence[int]
+) -> Figures:
+    """Greedy ADE@5s, baselines on the same windows, and acceptance lengths with these blocks."""
+    paths, outputs = greedy_paths(target, windows, examples)
+    parsed = np.asarray(np.isfinite(paths).all((1, 2)))
+    observations = [windows.observation(row) for row in range(len(windows))]
+    figures: Figures = {"windows": len(windows), "parsed": float(parsed.mean())}
+    figures["greedy"] = ade(paths[parsed], windows[parsed])
+    for name in _MOVING:
+        figures[name] = ade(baseline(name, observations), windows)
+    some = torch.linspace(0, len(windows) - 1, min(_ACCEPTANCE, len(windows))).long()
+    words = examples.prompts(windows[some.numpy()]), outputs[some], examples.scaffold
+    for width in widths:
+        mask = examples.tokenizer.mask
+        figures[f"acceptance {width}"] = self_acceptance_length(target, *words, width, mask)
+    return figures
+
+
+def write_card(
+    path: Path, figures: dict[str, Figures], target: TargetConfig, drafter: SelfDraftConfig
+) -> None:
+    """Write the model card, README.md beside the checkpoints."""
+    write_atomic(path, card(figures, target, drafter))
+
+
+def card(figures: dict[str, Figures], target: TargetConfig, drafter: SelfDraftConfig) -> str:
+    """The model card's text.
+
+    Args:
+        figures: of each drive, from `measure`.
+    """
+    widths, sizes, training = drafter.evaluation.widths, target.sizes, drafter.training
+    assert sizes is not None, "it is trained from nothing"
+    heads = " | ".join(BASELINES[name].label for name in _MOVING)
+    lengths = " | ".join(f"acceptance {width}" for width in widths)
+    rows = "\n".join(
+        f"| {name} | {f['windows']:.0f} | {f['greedy']:.2f} | "
+        + " | ".join(f"{f[b]:.2f}" for b in _MOVING)
+        + f" | {f['parsed']:.1%} | "
+        + " | ".join(f"{f[f'acceptance {width}']:.2f}" for width in widths)
+        + " |"
+        for name, f in figures.items()
+    )
+    sources = "\n".join(f"- {source}" for source in SOURCES)
+    weights = ", ".join(f"{name} {weight:g}" for name, weight in training.weights.items())
+    plan, draft = target.training.schedule, training.schedule
+    return f"""# fast-ddrive: a small planner with Fast-dDrive's output
+
+A small language model that reads three seconds of ego motion as text, writes the JSON of
+Fast-dDrive (arXiv 2605.23163), and drafts it itself. It shows that decoder at work. It is not
+the authors' model, and it sees no camera, no map and no other road user: **it must not drive a
+vehicle.**
+
+- `target/`: Qwen3, {sizes.num_hidden_layers} layers, width {sizes.hidden_size}, vocabulary
+  {sizes.vocab_size}, bf16, before it learnt to draft.
+- `self/`: the same after it: blocks of {drafter.drafter.block} values of the schema.
+- `bundle/`: `self/` as ONNX graphs.
+
+## Figures
+
+Greedy decoding of `self/`. ADE@5s in m (20 points at 4 Hz) against the driven path, beside the
+baselines on the same windows; acceptance length in tokens a verification (bonus and fixed tokens
+counted) with blocks of so many tokens.
+
+| drive | windows | greedy | {heads} | parsed | {lengths} |
+| --- | --- | --- | --- | --- | --- | --- | --- |{" --- |" * len(widths)}
+{rows}
+
+## Data
+
+{sources}
+- Boreas objects v1, two stretches of 10 s with labelled road users, University of Toronto
+
+Boreas is licensed CC BY 4.0, comma2k19 MIT. The weights are derived from ego motion and, in Boreas
+objects v1, from whether a labelled car, pedestrian or cyclist was in the corridor ahead. Everywhere
+else `critical_objects` are labelled `unknown`, and so the planner says `unknown`. Explanations are
+templates filled with facts of the motion; phrases and waypoints are computed from the driven path.
+
+## Training
+
+- Target: {plan.steps} steps of {target.training.batch} windows, AdamW, peak rate {plan.peak:g},
+  seed {target.training.seed}.
+- Drafting (SASD): {draft.steps} steps of {training.batch} outputs of the target, out of
+  {drafter.responses.count}; every block of the schema in two noisy rows that hide complementary
+  values; weights {weights}; causal {training.causal:g}, keep {training.keep:g}; peak rate
+  {draft.peak:g}, seed {training.seed}.
+
+`make train-fast-ddrive` repeats all of it (settings: `configs/fast-ddrive`).
+"""
