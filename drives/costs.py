@@ -85,4 +85,5 @@ def settings_of(settings: DecodeSettings) -> Settings:
         top_p=settings.sampling.top_p,
         prefix_temperature=settings.prefix_sampling.temperature,
         seed=settings.seed,
+        budget_ms=settings.budget_ms,
     )

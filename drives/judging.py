@@ -53,7 +53,7 @@ def judge(summary: Summary, drive: Drive, clusters: Mapping[str, str] | None = N
         },
         log=path_scores(truth, logged, truth, drive.agents, ego),
         rollouts={name: rollout_scores(paths, truth) for name, paths in rollouts.items()},
-        counts={name: len(paths[0]) for name, paths in rollouts.items()},
+        counts={name: max(len(each) for each in paths) for name, paths in rollouts.items()},
         usable={name: usable_rollouts(paths) for name, paths in rollouts.items()},
         references={name: reference_of(name, replay.settings) for name in replay.settings},
         bootstrap=summary.bootstrap,

@@ -8,6 +8,7 @@ from typing import Any, Literal
 from pydantic import Field, ValidationError
 from pydantic_core import from_json
 
+from drives.deadline import Deadline as Deadline
 from drives.figures import Figure as Figure
 from drives.figures import Strict as Strict
 from drives.frame_rows import BaselineRow, FrameRow
@@ -103,6 +104,11 @@ class Settings(Strict):
     top_p: float
     prefix_temperature: float
     seed: int
+    budget_ms: float | None = Field(
+        default=None,
+        description="Latency that a frame may take; rollouts that it has no time for are not "
+        "begun. Null: all are decoded.",
+    )
 
 
 class Latency(Strict):
@@ -145,7 +151,9 @@ class Identity(Strict):
     """Whether the decoded outputs equal those of another decoder, frame by frame."""
 
     reference: str
-    rollouts: int = Field(description="Outputs compared.")
+    rollouts: int = Field(
+        description="Outputs compared: of each frame those that both have decoded."
+    )
     identical: int = Field(description="Outputs that are equal, token for token.")
     expected: bool = Field(
         description="True where the method promises equality: temperature 0, or a rule that "
@@ -180,6 +188,12 @@ class Decoder(Strict):
         "or else the first decoder that shares them."
     )
     latency_ms: Latency
+    deadline: Deadline | None = Field(
+        default=None,
+        description="Share of the frames whose latency is within the deadline, and the rollouts "
+        "that were decoded, mean over the frames: as many as it has time for, at least one, "
+        "decided at the fork by what earlier frames took. Null: no deadline was given.",
+    )
     speedup: Figure = Field(
         description="Median over the frames of the reference's latency / this one's on the same "
         "frame, so that a frame in which the machine stood still counts as one frame."

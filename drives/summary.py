@@ -23,6 +23,7 @@ from drives.costs import (
     settings_of,
     stages,
 )
+from drives.deadline import Deadline, deadline_of
 from drives.figures import Figure
 from drives.figures import figure as figure
 from drives.metrics import FIGURES, HORIZONS, ade, distances, fde, rollout_figures
@@ -136,12 +137,13 @@ class Summary:
             settings=settings_of(settings),
             reference=reference,
             latency_ms=self._latency(name),
+            deadline=self._deadline(name),
             speedup=figure(bootstrap.median(latencies(replay.plans[reference]) / latency)),
             stages_ms=stages(plans),
             host_share=1 - 1e3 * engine_s / float(latency.sum()),
             ttft_ms=1e3 * float(np.mean([plan.stats.first_token for plan in plans])),
             tpot_ms=1e3 * float(after_first_s) / max(self.output.tokens - 1, 1),
-            tokens_per_s=len(plans) * self.output.of(settings.rollouts) / decode_s,
+            tokens_per_s=sum(self.output.of(len(plan.tokens)) for plan in plans) / decode_s,
             target_passes=float(np.mean([plan.stats.target_passes for plan in plans])),
             draft_passes=float(np.mean([plan.stats.draft_passes for plan in plans])),
             tokens_per_pass=len(plans) * self.output.tokens / passes if passes else None,
@@ -179,6 +181,13 @@ class Summary:
             warmup=[1e3 * seconds for seconds in self.replay.warmup[name]],
         )
 
+    def _deadline(self, name: str) -> Deadline | None:
+        plans, budget = self.replay.plans[name], self.replay.settings[name].budget_ms
+        if budget is None:
+            return None
+        decoded = np.array([len(plan.tokens) for plan in plans], np.float64)
+        return deadline_of(budget, latencies(plans), decoded, self.bootstrap)
+
     def _accuracy(self, distance: Floats) -> Accuracy:
         return Accuracy(
             ade={t: self._mean(ade(distance, t)) for t in HORIZONS},
@@ -211,8 +220,13 @@ class Summary:
     def _identity(self, name: str, reference: str) -> Identity | None:
         if name == reference:
             return None
-        own = np.concatenate([plan.tokens for plan in self.replay.plans[name]])
-        other = np.concatenate([plan.tokens for plan in self.replay.plans[reference]])
+        pairs = [
+            (own.tokens[: len(other.tokens)], other.tokens[: len(own.tokens)])
+            for own, other in zip(
+                self.replay.plans[name], self.replay.plans[reference], strict=True
+            )
+        ]
+        own, other = (np.concatenate(side) for side in zip(*pairs, strict=True))
         settings = self.replay.settings[name]
         return Identity(
             reference=reference,

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import Protocol
 
-from drives.results import Decoder, Figure, Report, Settings
+from drives.results import Deadline, Decoder, Figure, Report, Settings
 from runtime.settings import UNVERIFIED
 
 DASH = "–"
@@ -90,6 +90,8 @@ def speed_table(report: Report) -> Table:
         Column("p50 ms", "latency_ms"),
         Column("p90"),
         Column("p99", "p99", detail=True),
+        Column("in time %", "deadline"),
+        Column("rollouts taken", "deadline"),
         Column("speed-up", "speedup", key=True),
         Column("TTFT ms", "ttft_ms", detail=True),
         Column("TPOT ms", "tpot_ms", detail=True),
@@ -117,6 +119,7 @@ def _speed(decoder: Decoder) -> list[Cell]:
         estimate(latency.p50, "{:,.1f}"),
         Cell(f"{latency.p90:,.1f}"),
         Cell(DASH if latency.p99 is None else f"{latency.p99:,.1f}"),
+        *kept_deadline(decoder.deadline),
         Cell("1×") if is_reference else _speedup(decoder.speedup),
         Cell(f"{decoder.ttft_ms:,.1f}"),
         Cell(f"{decoder.tpot_ms:.2f}"),
@@ -130,6 +133,13 @@ def _speed(decoder: Decoder) -> list[Cell]:
         Cell(DASH if decoder.device_mb is None else f"{decoder.device_mb:.0f}"),
         _identity(decoder),
     ]
+
+
+def kept_deadline(deadline: Deadline | None) -> list[Cell]:
+    """The share of frames in time, and the mean number of rollouts."""
+    if deadline is None:
+        return [Cell(DASH), Cell(DASH)]
+    return [share(deadline.in_time), estimate(deadline.rollouts, "{:.1f}")]
 
 
 def accuracy_table(report: Report) -> Table:
@@ -260,4 +270,8 @@ def group_of(decoder: Entrant) -> str:
     """The conditions that decoders of one block share."""
     settings = decoder.settings
     rollouts = "1 rollout" if settings.rollouts == 1 else f"{settings.rollouts} rollouts"
-    return f"{rollouts}, temperature {settings.temperature:g}"
+    conditions = f"{rollouts}, temperature {settings.temperature:g}"
+    if settings.budget_ms is None:
+        return conditions
+    upto = "up to " if settings.rollouts > 1 else ""
+    return f"{upto}{conditions}, deadline {settings.budget_ms:g} ms"

@@ -66,6 +66,7 @@ def verdicts(report: Report) -> list[str]:
     sentences = [*_training(report), *_stalls(report)]
     if decoder.name != decoder.reference:
         sentences += [_speed(decoder), *_faster_peer(report, decoder), _sameness(decoder)]
+    sentences += _in_time(report, decoder)
     sentences += [_accuracy(report, decoder), *_compared(report)]
     return [*sentences, *_parting(report), *_few(report)]
 
@@ -188,6 +189,19 @@ def _speed(decoder: Decoder) -> str:
     if figure.high < 1:
         return f"{pair}: slower, {figure.low:.2f} to {figure.high:.2f} times as fast."
     return f"{pair}: no difference in latency that these frames can show."
+
+
+def _in_time(report: Report, decoder: Decoder) -> list[str]:
+    """Whether the deadline was kept, and with how many rollouts."""
+    deadline, asked = decoder.deadline, decoder.settings.rollouts
+    if deadline is None:
+        return []
+    kept = f"{deadline.frames_in_time} of {report.frames} frame{'s' if report.frames > 1 else ''}"
+    told = f"{decoder.name} met the deadline of {deadline.budget_ms:g} ms on {kept}"
+    if asked == 1:
+        return [f"{told}."]
+    taken = f"{deadline.rollouts.value or 0.0:.1f} of {asked} rollouts a frame"
+    return [f"{told}, with {taken} ({deadline.fewest} to {deadline.most})."]
 
 
 def _faster_peer(report: Report, decoder: Decoder) -> list[str]:

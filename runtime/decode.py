@@ -11,9 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from runtime.accept import Accepted, by_choice, by_rule
+from runtime.anytime import Anytime, Fork
 from runtime.cache import TwoPartCache
 from runtime.costs import CostCurve
-from runtime.drafter import BlockDrafter
 from runtime.draws import Draws
 from runtime.engines.device import Buffer
 from runtime.fits import check_fits
@@ -21,18 +21,15 @@ from runtime.gate import ARMS, Gate, widths_of
 from runtime.graphs import Graphs
 from runtime.inputs import Inputs
 from runtime.judge import Judge
+from runtime.parts import open_drafter, open_proposer
 from runtime.prompt import Prompt
 from runtime.propose import Block
-from runtime.proposer import MAX_NODES, Proposer
 from runtime.reuse import TrunkMemory
 from runtime.scaffold import Scaffold
 from runtime.script import Rollouts, Script
 from runtime.section_diffusion import SectionDiffusion
-from runtime.self_drafter import SelfDrafter
 from runtime.settings import DRAFTING, UNVERIFIED, DecodeSettings, Sampling
-from runtime.step_drafter import StepDrafter
 from runtime.step_gate import StepGate
-from runtime.step_proposer import StepProposer
 from runtime.telemetry import FrameStats
 from runtime.tree import causal, tree_bias
 
@@ -49,6 +46,15 @@ class Decoded:
 
     tokens: Ints
     stats: FrameStats
+    fork: Fork | None = None
+
+    def done(self, seconds: float) -> None:
+        """The plan stands, `seconds` after the frame's work began: judge its budget, and learn for
+        the next frame's."""
+        if self.stats.budget is not None:
+            self.stats.met = seconds <= self.stats.budget
+        if self.fork:
+            self.fork.learn(seconds)
 
 
 class Decoder:
@@ -72,6 +78,7 @@ class Decoder:
         self._gates: dict[tuple[str, str], Gate] = {}
         ahead = int(bool(manifest.draft and manifest.draft.stepwise))
         self.memory = TrunkMemory(manifest.vision, ahead)
+        self.anytime = Anytime(manifest.draft, limits.rollouts)
 
     def gate(self, settings: DecodeSettings) -> Gate | None:
         """The gate of a method and rule, for each accepts in its own way; None where a block width
@@ -89,9 +96,10 @@ class Decoder:
         return self._gates[key]
 
     def forget(self) -> None:
-        """Forget what the gates have learned, and the last frame: the next one is decoded like the
-        first."""
+        """Forget what was learned of drafts and times, and the last frame: the next one is decoded
+        like the first."""
         self._gates.clear()
+        self.anytime.forget()
         self.memory.forget()
 
     def decode(
@@ -100,14 +108,18 @@ class Decoder:
         scaffold: Scaffold,
         settings: DecodeSettings,
         fork_at: str | None,
+        elapsed: float = 0.0,
     ) -> Decoded:
         """Decode one output.
 
-        Leading rows of the prompt that are the same as in the frame before stay in the cache.
+        Leading rows of the prompt that are the same as in the frame before stay in the cache. With
+        a budget there may be fewer outputs than rollouts were asked for: the first ones. A budget
+        that is spent cuts nothing short. `Decoded.done` wants to know when the plan stands.
 
         Args:
             prompt: at least two tokens; [Lp] tokens stand for a prompt of text.
             fork_at: section whose first value the rollouts part at; None forks at the very start.
+            elapsed: s of the frame's budget that were spent before.
 
         Raises:
             SlipstreamError: the settings ask for what the bundle does not have, or the prompt does
@@ -120,13 +132,16 @@ class Decoder:
         fork = script.first_value(fork_at or scaffold.sections[0].name)
         check_fits(self.graphs.manifest, script, fork, settings)
         frame = _Frame(self, prompt, script, settings)
+        parting: Fork | None = None
         frame.prefill()
         if settings.rollouts > 1 or settings.sampling != settings.prefix_sampling:
             frame.advance(fork, settings.prefix_sampling)
             if settings.rollouts > 1:
-                frame.fork(settings.rollouts, fork)
+                spent = elapsed + time.perf_counter() - frame.began
+                parting = self.anytime.fork(settings, script, fork, spent, self.curve)
+                frame.fork(parting.rollouts, fork)
         frame.advance(len(frame.script), settings.sampling)
-        return frame.finish()
+        return Decoded(frame.finish(), frame.stats, parting)
 
 
 class _Frame:
@@ -145,16 +160,21 @@ class _Frame:
         most = self._first_anchor - 1
         kept = self.memory.keep(prompt, settings.frame, most, self.cache, self.draft_cache)
         self.cache.reset(kept)
-        self.drafter = self._open_drafter(kept)
+        caches = self.cache, self.draft_cache
+        self.drafter = open_drafter(self.graphs, settings, *caches, self.inputs, kept)
         self.rollouts = Rollouts(
             np.zeros(1, np.int64), self.script.tokens[None].copy(), np.full(1, kept)
         )
-        self.stats = FrameStats()
+        self.stats = FrameStats(asked=settings.rollouts)
+        if settings.budget_ms is not None:
+            self.stats.budget = settings.budget_ms / 1e3
         self.sampling = settings.prefix_sampling
         self.finished: dict[int, Ints] = {}
         self.draws = Draws(settings.seed, settings.frame)
         self.judge = Judge(self.graphs, self.script, self.draws, self.stats)
-        self.proposer = self._open_proposer()
+        self.proposer = open_proposer(
+            self.graphs, settings, script, self.drafter, self.gate, self.draws, self.stats
+        )
         self.diffusion: SectionDiffusion | None = None
         if settings.method in UNVERIFIED:
             shared = self.cache, self.script, settings, self.draws, self.stats
@@ -218,18 +238,20 @@ class _Frame:
             self._known_pass(at - 1, "verify")
         if self.drafter:
             self.drafter.absorb(self.rollouts, self.script, self.stats)
+        self.stats.rollouts = n
         self.rollouts.fork(n)
         self.cache.fork(n)
         if self.drafter:
             self.drafter.fork(n)
         self._measure_memory()
 
-    def finish(self) -> Decoded:
-        tokens = np.stack([self.finished[i] for i in range(self.settings.rollouts)])
+    def finish(self) -> Ints:
+        """[N, L] the outputs."""
+        tokens = np.stack([self.finished[i] for i in range(len(self.finished))])
         self._measure_memory()
         self.memory.remember(self.cache, self.draft_cache)
         self.stats.total = time.perf_counter() - self.began
-        return Decoded(tokens[:, self.script.prompt :], self.stats)
+        return tokens[:, self.script.prompt :]
 
     # The four steps of a round.
 
@@ -272,25 +294,6 @@ class _Frame:
         if self.settings.method == "ar":
             return self.script.prompt - 1
         return int(self.script.next_value[self.script.prompt - 1]) - 1
-
-    def _open_drafter(self, kept: int) -> BlockDrafter | SelfDrafter | StepDrafter | None:
-        draft, cache = self.graphs.manifest.draft, self.draft_cache
-        if self.settings.method not in DRAFTING or draft is None:
-            return None
-        if cache is None:
-            return SelfDrafter(self.graphs, self.cache)
-        cache.reset(kept)
-        if draft.stepwise:
-            return StepDrafter(self.graphs, cache, self.inputs)
-        return BlockDrafter(self.graphs, cache)
-
-    def _open_proposer(self) -> Proposer | StepProposer:
-        most = min(MAX_NODES, self.graphs.manifest.limits.branch // 4)
-        rest = self.draws, self.stats, most
-        if isinstance(self.drafter, StepDrafter):
-            gate = self.gate if isinstance(self.gate, StepGate) else None
-            return StepProposer(self.settings, self.script, self.drafter, gate, *rest)
-        return Proposer(self.settings, self.script, self.drafter, self.gate, *rest)
 
     def _known_pass(self, last: int, stage: str) -> None:
         """Put the known tokens from start to last-1 into the cache; `last` becomes the anchor.

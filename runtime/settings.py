@@ -49,7 +49,7 @@ def _settled(name: str, kind: str, value: Any) -> Any:
         if isinstance(value, bool) or not isinstance(value, Integral):
             raise _mistyped(name, "a whole number", value)
         return int(value)
-    if kind == "float":
+    if kind.startswith("float"):
         if isinstance(value, bool) or not isinstance(value, Real):
             raise _mistyped(name, "a number", value)
         try:
@@ -134,6 +134,10 @@ class DecodeSettings:
         seed, frame: with rollout and position, the counter that all randomness comes from. With a
             rule not in FOLLOWING, the same output again needs a fixed `block` and `nodes` too:
             the gate's widths follow the times and drafts of the frames before.
+        budget_ms: latency that a frame may take, from when its work begins. A frame without time
+            for all rollouts decodes only the first n, at least 1 (`runtime.anytime`): those of the
+            run without a budget, token for token, with a rule in FOLLOWING or where `block` and
+            `nodes` are fixed; else, each of the same distribution.
 
     Raises:
         SettingsError: a value of another type, or out of range.
@@ -150,6 +154,7 @@ class DecodeSettings:
     prefix_sampling: Sampling = Sampling()
     seed: int = 0
     frame: int = 0
+    budget_ms: float | None = None
 
     def __post_init__(self) -> None:
         _settle(self)
@@ -160,6 +165,8 @@ class DecodeSettings:
             raise _bad("accept", expected, self.accept)
         if self.rollouts < 1:
             raise _bad("rollouts", "at least 1", self.rollouts)
+        if self.budget_ms is not None and not 0.0 < self.budget_ms < float("inf"):
+            raise _bad("budget_ms (--deadline-ms)", "ms above 0, and finite", self.budget_ms)
         if self.method in BY_SCHEMA:
             if self.block is not None and self.block < 1:
                 raise _bad("block", "at least 1 value", self.block)

@@ -43,6 +43,10 @@ class FrameStats:
         device_bytes: most memory held on an accelerator, weights included; 0 on a CPU.
         prompt_rows: rows of the prompt's prefill.
         kept_rows: those of them that were left in the trunk by the frame before.
+        asked, rollouts: rollouts that were asked for, and those that were decoded: fewer where the
+            budget had no time for more.
+        budget: s, the frame's; None without one.
+        met: whether the plan stood within it; None without one, or without a plan yet.
     """
 
     seconds: dict[str, float] = field(default_factory=lambda: dict.fromkeys(STAGES, 0.0))
@@ -60,6 +64,10 @@ class FrameStats:
     device_bytes: int = 0
     prompt_rows: int = 0
     kept_rows: int = 0
+    asked: int = 1
+    rollouts: int = 1
+    budget: float | None = None
+    met: bool | None = None
 
     @property
     def host(self) -> float:

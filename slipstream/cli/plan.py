@@ -57,6 +57,14 @@ def run(
     paths: Annotated[int, typer.Option(help="Independent paths of spectr.")] = 4,
     threshold: Threshold = 0.9,
     rollouts: Annotated[int, typer.Option(help="Trajectories forked from one prefix.")] = 1,
+    deadline_ms: Annotated[
+        Optional[float],  # noqa: UP045
+        typer.Option(
+            help="Latency that a frame may take: rollouts that it has no time for are not begun; "
+            "one always is.",
+            show_default="none: all rollouts",
+        ),
+    ] = None,
     temperature: Annotated[
         Optional[float],  # noqa: UP045
         typer.Option(
@@ -160,6 +168,7 @@ def run(
             ray=ray,
             recordings=Recordings(rerun, mcap),
             clusters=clusters,
+            deadline_ms=deadline_ms,
         )
     )
     raise typer.Exit(code)

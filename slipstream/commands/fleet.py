@@ -69,6 +69,8 @@ def run_fleet(request: Request) -> int:
         console.print(told, highlight=False, soft_wrap=True)
     for name in unrepeatable(job):
         console.print(f"{name}: {UNREPEATABLE}", style="yellow", soft_wrap=True)
+    if request.deadline_ms is not None and request.rollouts > 1:
+        console.print(BY_DEADLINE, style="yellow", soft_wrap=True)
     errors = _replayed(known, job, request, console)
     finished = [_finished(item, request.out, errors.get(item.drive, "")) for item in items]
     return _pooled(finished, job, request, console)
@@ -77,6 +79,10 @@ def run_fleet(request: Request) -> int:
 UNREPEATABLE = (
     "its draws depend on what passes took, so another run gives other plans of the same "
     "distribution; --accept coupled, or --block and --nodes, make them repeat"
+)
+BY_DEADLINE = (
+    "--deadline-ms: how many rollouts a frame has depends on what passes took, so another run, or "
+    "other --workers, gives other plans"
 )
 
 

@@ -50,6 +50,7 @@ class Request:
     recordings: Recordings = NONE
     clusters: Path | None = None
     threshold: float = DecodeSettings.threshold
+    deadline_ms: float | None = None
 
     def named_decoders(self) -> list[str]:
         """Those that were asked for; none stands for the default ones."""
@@ -87,6 +88,7 @@ def settings_for(request: Request, decoder: str, *, repeatable: bool = False) ->
         rollouts=request.rollouts,
         sampling=Sampling(temperature, request.top_k, request.top_p),
         seed=request.seed,
+        budget_ms=request.deadline_ms,
     )
 
 

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from drives.bootstrap import RESAMPLES, BlockBootstrap
 from drives.calibration import MISS
 from drives.collision import NUSCENES_EGO
+from drives.deadline import Deadline, deadline_of
 from drives.figures import Figure, figure
 from drives.frame_rows import columns, rollout_columns
 from drives.leaderboard_results import LOG, Leaderboards
@@ -144,6 +145,7 @@ class AllFrames:
             reference=first.reference,
             latency_ms=figure(self.bootstrap.mean(latency)),
             latency_p50_ms=figure(self.bootstrap.median(latency)),
+            deadline=self._deadline(first.name, first.settings.budget_ms),
             speedup=figure(
                 self.bootstrap.median(self._column(first.reference, "latency_ms") / latency)
             ),
@@ -211,6 +213,12 @@ class AllFrames:
             forecasts={},
             truth=np.zeros((len(self.rows[self.names[0]]), 0, 2)),
         )
+
+    def _deadline(self, name: str, budget_ms: float | None) -> Deadline | None:
+        if budget_ms is None:
+            return None
+        decoded = np.array([row.usable + len(row.problems) for row in self.rows[name]], np.float64)
+        return deadline_of(budget_ms, self._column(name, "latency_ms"), decoded, self.bootstrap)
 
     def _baseline(self, name: str) -> Scores:
         return columns(

@@ -6,6 +6,7 @@ from typing import Literal
 
 from pydantic import Field
 
+from drives.deadline import Deadline
 from drives.figures import Figure, Strict
 from drives.leaderboard_results import Leaderboards
 from drives.results import Asked, BundleInfo, Settings
@@ -58,6 +59,11 @@ class PooledDecoder(Strict):
     reference: str = Field(description="The decoder that it is compared with.")
     latency_ms: Figure = Field(description="Mean, observation to plan.")
     latency_p50_ms: Figure = Field(description="Of the median frame.")
+    deadline: Deadline | None = Field(
+        default=None,
+        description="Share of the frames within the deadline, and rollouts decoded a frame; null: "
+        "no deadline was given.",
+    )
     speedup: Figure = Field(
         description="Median over all frames of the reference's latency / this one's on the frame."
     )

@@ -15,6 +15,7 @@ from drives.table import (
     difference,
     estimate,
     group_of,
+    kept_deadline,
     without_empty_columns,
 )
 from slipstream.fleet.summary_results import DriveResult, PooledDecoder, Summary
@@ -29,6 +30,8 @@ def pooled_table(summary: Summary) -> Table:
         Column("plan"),
         Column("p50 ms", "latency_p50_ms"),
         Column("mean ms", "latency_ms", detail=True),
+        Column("in time %", "deadline"),
+        Column("rollouts taken", "deadline"),
         Column("speed-up", "speedup", key=True),
         Column("passes", "target_passes", detail=True),
         Column("accept. length", "acceptance_length", detail=True),
@@ -43,7 +46,7 @@ def pooled_table(summary: Summary) -> Table:
     groups = [group_of(decoder) for decoder in summary.decoders]
     for each in summary.kinematic:
         errors = [estimate(figure, METRES) for figure in (each.ade_3s, each.ade_5s, each.fde_5s)]
-        rows.append([Cell(each.name.upper()), *[BLANK] * 5, *errors, *[BLANK] * 3])
+        rows.append([Cell(each.name.upper()), *[BLANK] * 7, *errors, *[BLANK] * 3])
         groups.append(KINEMATIC)
     return without_empty_columns(Table("All drives", columns, rows, groups))
 
@@ -74,6 +77,7 @@ def _decoder(decoder: PooledDecoder) -> list[Cell]:
         Cell(decoder.name),
         estimate(decoder.latency_p50_ms, "{:,.1f}"),
         estimate(decoder.latency_ms, "{:,.1f}"),
+        *kept_deadline(decoder.deadline),
         Cell("1×") if is_reference else _ratio(decoder.speedup),
         estimate(decoder.target_passes, "{:.1f}"),
         estimate(decoder.acceptance_length, "{:.2f}"),

@@ -61,6 +61,17 @@ def test_sampling_is_checked_too(name: str, wrong: Any) -> None:
         Sampling(**{name: wrong})
 
 
+@pytest.mark.parametrize("wrong", [0, -1.0, float("nan"), float("inf"), 10**400])
+def test_a_budget_is_a_time(wrong: float) -> None:
+    with pytest.raises(SettingsError, match=r"budget_ms .* is out of range"):
+        DecodeSettings(budget_ms=wrong)
+    for mistyped in ("100", True, [1.0]):
+        with pytest.raises(SettingsError, match="budget_ms has the wrong type"):
+            DecodeSettings(budget_ms=mistyped)  # type: ignore[arg-type]
+    assert DecodeSettings(budget_ms=100).budget_ms == 100.0
+    assert DecodeSettings().budget_ms is None
+
+
 def test_numbers_of_numpy_become_plain_ones() -> None:
     settings = DecodeSettings(
         rollouts=np.int64(8),  # type: ignore[arg-type]

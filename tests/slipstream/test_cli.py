@@ -23,6 +23,10 @@ RUN = ("run", "nowhere", "--drive", "synthetic", "-o", "out")
     ("arguments", "says"),
     [
         ((*RUN, "--rollouts", "0"), "rollouts is out of range"),
+        ((*RUN, "--deadline-ms", "0"), "--deadline-ms) is out of range"),
+        ((*RUN, "--deadline-ms", "-5"), "--deadline-ms) is out of range"),
+        ((*RUN, "--deadline-ms", "nan"), "--deadline-ms) is out of range"),
+        ((*RUN, "--deadline-ms", "inf"), "--deadline-ms) is out of range"),
         ((*RUN, "--temperature", "-1"), "temperature is out of range"),
         ((*RUN, "--temperature", "nan"), "temperature is out of range"),
         ((*RUN, "--top-p", "0"), "top_p is out of range"),
