@@ -10,35 +10,31 @@ bundle. An interrupted training goes on where it stopped.
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from enum import Enum
 from pathlib import Path
-from typing import Annotated, TypeVar
+from typing import Annotated
 
 import typer
 
 from export.bundle import export_bundle
 from planners.nets.drafters import load_drafter
 from planners.nets.qwen3 import load_target
-from planners.training.schedule import Schedule
 from runtime.bundle import Limits
 from runtime.errors import SlipstreamError
 from slipstream.commands.screen import Screen
 from slipstream.tiny_card import measure, write_card
-from slipstream.tiny_data import LICENCES, SOURCES, drives_folder, load_held_out
-from slipstream.training.config import BlockDrafterConfig, TargetConfig
+from slipstream.tiny_common import card_windows, moved, taught_by
+from slipstream.tiny_data import LICENCES, SOURCES, drives_folder
+from slipstream.training.config import BlockDrafterConfig
 from slipstream.training.device import prepared
 from slipstream.training.drafter import run_drafter
 from slipstream.training.reading import read_drafter_config, read_target_config
 from slipstream.training.request import Request
 from slipstream.training.target import load_examples, run_target
-from slipstream.training.windows import validation_windows
 
 CONFIGS = Path(__file__).resolve().parents[1] / "configs" / "tiny"
 LIMITS = Limits(trunk=512, branch=256, rollouts=16, max_position=1024)
 _EVERY = 4  # of the validation windows, for the model card
-
-_Config = TypeVar("_Config", TargetConfig, BlockDrafterConfig)
 
 
 class Stage(str, Enum):
@@ -63,13 +59,11 @@ class Workshop:
         self.console, self.threads = Screen(), threads
         self.request = Request(f"make train-tiny OUT={out.parent}", True, None, "cpu", threads)
         target = read_target_config(CONFIGS / "target.yaml")
-        self.target = _moved(target, out / "target", drives, effort)
+        self.target = moved(target, out / "target", drives, effort)
         drafter = read_drafter_config(CONFIGS / "drafter.yaml")
         assert isinstance(drafter, BlockDrafterConfig)
-        count = max(1, round(drafter.responses.count * effort))
-        said = replace(drafter.responses, count=count)
-        drafter = drafter.model_copy(update={"target": self.target.out, "responses": said})
-        self.drafter = _moved(drafter, out / "drafter", drives, effort)
+        drafter = taught_by(drafter, self.target.out, effort)
+        self.drafter = moved(drafter, out / "drafter", drives, effort)
 
     def train_target(self) -> None:
         run_target(self.target, self.request, self.console)
@@ -82,13 +76,10 @@ class Workshop:
         prepared("cpu", self.threads)
         target, drafter = load_target(self.target.out), load_drafter(self.drafter.out)
         examples = load_examples(self.target.out, target.config.vocab_size, self.target.special)
-        every = validation_windows(self.target.data, 1 << 30)
-        sets = {"Boreas, last 12 %": every[::_EVERY]}
-        held_out = load_held_out(self.drives)
-        if held_out is not None:
-            sets["KITTI 00, held out"] = held_out
+        sets = card_windows(self.target.data, self.drives, _EVERY, 1)
+        widths = self.drafter.evaluation.widths
         figures = {
-            name: measure(target, drafter, windows, examples, self.drafter.evaluation.widths)
+            name: measure(target, drafter, windows, examples, widths)
             for name, windows in sets.items()
         }
         (self.out / "figures.json").write_text(json.dumps(figures, indent=1) + "\n", "utf-8")
@@ -111,22 +102,6 @@ class Workshop:
             data=SOURCES,
             licences=LICENCES,
         )
-
-
-def _moved(config: _Config, out: Path, drives: Path, effort: float) -> _Config:
-    """The config with other folders, and a part of its steps."""
-    training = config.training
-    schedule = _shortened(training.schedule, effort)
-    changes = {
-        "out": out,
-        "data": config.data.model_copy(update={"folder": drives}),
-        "training": replace(training, schedule=schedule),
-    }
-    return config.model_copy(update=changes)
-
-
-def _shortened(schedule: Schedule, effort: float) -> Schedule:
-    return replace(schedule, steps=max(1, round(schedule.steps * effort)))
 
 
 def _last_line(checkpoint: Path) -> dict[str, float]:

@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 from transformers import Qwen3ForCausalLM
 
-from drives.baselines import BASELINES, baseline
+from drives.baselines import BASELINES
 from planners.nets.block_drafter import BlockDrafter
 from planners.observation import Intent
 from planners.training.acceptance import acceptance_length
@@ -20,12 +20,11 @@ from planners.training.evaluation import ade, greedy_paths
 from planners.training.examples import Examples
 from planners.training.target import TargetSettings
 from runtime.files import write_atomic
+from slipstream.tiny_common import MOVING, Figures, driving_figures
 from slipstream.tiny_data import SOURCES
 from slipstream.training.config import BlockDrafterConfig
 
 Floats = NDArray[np.float64]
-Figures = dict[str, float]
-_MOVING = ("cv", "ca", "ctrv", "ctra")
 _ACCEPTANCE = 128  # windows; acceptance varies little between them
 
 
@@ -37,13 +36,7 @@ def measure(
     widths: Sequence[int],
 ) -> Figures:
     """Greedy ADE@5s, baselines on the same windows, and acceptance lengths with these blocks."""
-    paths, outputs = greedy_paths(target, windows, examples)
-    parsed = np.asarray(np.isfinite(paths).all((1, 2)))
-    observations = [windows.observation(row) for row in range(len(windows))]
-    figures: Figures = {"windows": len(windows), "parsed": float(parsed.mean())}
-    figures["greedy"] = ade(paths[parsed], windows[parsed])
-    for name in _MOVING:
-        figures[name] = ade(baseline(name, observations), windows)
+    figures, paths, outputs = driving_figures(target, windows, examples)
     figures.update(turns(target, windows, paths, examples))
     some = torch.linspace(0, len(windows) - 1, min(_ACCEPTANCE, len(windows))).long()
     prompts = examples.prompts(windows[some.numpy()])
@@ -96,7 +89,7 @@ def card(
     sizes, training, widths = drafter.drafter, drafter.training, drafter.evaluation.widths
     rows = [
         f"| {name} | {f['windows']:.0f} | {f['greedy']:.2f} | "
-        + " | ".join(f"{f[b]:.2f}" for b in _MOVING)
+        + " | ".join(f"{f[b]:.2f}" for b in MOVING)
         + f" | {f['parsed']:.1%} | "
         + " | ".join(f"{f[f'acceptance {width}']:.2f}" for width in widths)
         + " |"
@@ -108,7 +101,7 @@ def card(
         for name, f in figures.items()
         if f["turns"]
     ]
-    heads = " | ".join(BASELINES[b].label for b in _MOVING)
+    heads = " | ".join(BASELINES[b].label for b in MOVING)
     plan, draft, how = target.schedule, training.schedule, target.augmentation
     lengths = " | ".join(f"acceptance {width}" for width in widths)
     blocks = " and ".join(", ".join(map(str, widths)).rsplit(", ", 1))

@@ -10,10 +10,9 @@ goes on where it stopped.
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from enum import Enum
 from pathlib import Path
-from typing import Annotated, TypeVar
+from typing import Annotated
 
 import typer
 
@@ -22,22 +21,20 @@ from planners.nets.qwen3 import load_target
 from runtime.bundle import Limits
 from runtime.errors import SlipstreamError
 from slipstream.commands.screen import Screen
-from slipstream.tiny_data import LICENCES, SOURCES, drives_folder, load_held_out
+from slipstream.tiny_common import card_windows, moved, taught_by
+from slipstream.tiny_data import LICENCES, SOURCES, drives_folder
 from slipstream.tiny_fast_ddrive_card import measure, write_card
-from slipstream.training.config import SelfDraftConfig, TargetConfig
+from slipstream.training.config import SelfDraftConfig
 from slipstream.training.device import prepared
 from slipstream.training.drafter import run_drafter
 from slipstream.training.reading import read_drafter_config, read_target_config
 from slipstream.training.request import Request
 from slipstream.training.target import load_examples, run_target
-from slipstream.training.windows import validation_windows
 
 CONFIGS = Path(__file__).resolve().parents[1] / "configs" / "fast-ddrive"
 LIMITS = Limits(trunk=1536, branch=512, rollouts=16, max_position=2048)
 OBJECTS = "Boreas (as above), objects v1: ego motion and labelled road users"
-_EVERY = 16  # of the validation windows, for the model card
-
-_Config = TypeVar("_Config", TargetConfig, SelfDraftConfig)
+_EVERY = 16  # of the windows, for the model card
 
 
 class Stage(str, Enum):
@@ -63,13 +60,11 @@ class Workshop:
         command = f"make train-fast-ddrive OUT={out.parent}"
         self.request = Request(command, True, None, "cpu", threads)
         target = read_target_config(CONFIGS / "target.yaml")
-        self.target = _moved(target, out / "target", drives, effort)
+        self.target = moved(target, out / "target", drives, effort)
         drafter = read_drafter_config(CONFIGS / "self.yaml")
         assert isinstance(drafter, SelfDraftConfig)
-        count = max(1, round(drafter.responses.count * effort))
-        said = replace(drafter.responses, count=count)
-        drafter = drafter.model_copy(update={"target": self.target.out, "responses": said})
-        self.drafter = _moved(drafter, out / "self", drives, effort)
+        drafter = taught_by(drafter, self.target.out, effort)
+        self.drafter = moved(drafter, out / "self", drives, effort)
 
     def train_target(self) -> None:
         run_target(self.target, self.request, self.console)
@@ -83,13 +78,10 @@ class Workshop:
         target = load_target(self.drafter.out)
         special = self.drafter.special
         examples = load_examples(self.drafter.out, target.config.vocab_size, special)
-        sets = {"Boreas, last 12 %": validation_windows(self.target.data, 1 << 30)[::_EVERY]}
-        held_out = load_held_out(self.drives)
-        if held_out is not None:
-            sets["KITTI 00, held out"] = held_out[::_EVERY]
         widths = self.drafter.evaluation.widths
         figures = {
-            name: measure(target, windows, examples, widths) for name, windows in sets.items()
+            name: measure(target, windows, examples, widths)
+            for name, windows in card_windows(self.target.data, self.drives, _EVERY, _EVERY).items()
         }
         (self.out / "figures.json").write_text(json.dumps(figures, indent=1) + "\n", "utf-8")
         write_card(self.out / "README.md", figures, self.target, self.drafter)
@@ -105,18 +97,6 @@ class Workshop:
             data=(*SOURCES, OBJECTS),
             licences=LICENCES,
         )
-
-
-def _moved(config: _Config, out: Path, drives: Path, effort: float) -> _Config:
-    """The config with other folders, and a part of its steps."""
-    schedule = config.training.schedule
-    schedule = replace(schedule, steps=max(1, round(schedule.steps * effort)))
-    changes = {
-        "out": out,
-        "data": config.data.model_copy(update={"folder": drives}),
-        "training": replace(config.training, schedule=schedule),
-    }
-    return config.model_copy(update=changes)
 
 
 def run(

@@ -5,21 +5,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-import numpy as np
 import torch
 from transformers import Qwen3ForCausalLM
 
-from drives.baselines import BASELINES, baseline
+from drives.baselines import BASELINES
 from planners.training.acceptance import self_acceptance_length
 from planners.training.data import Recorded
-from planners.training.evaluation import ade, greedy_paths
 from planners.training.examples import Examples
 from runtime.files import write_atomic
+from slipstream.tiny_common import MOVING, Figures, driving_figures
 from slipstream.tiny_data import SOURCES
 from slipstream.training.config import SelfDraftConfig, TargetConfig
 
-Figures = dict[str, float]
-_MOVING = ("cv", "ca", "ctrv", "ctra")
 _ACCEPTANCE = 32  # windows; acceptance varies little between them
 
 
@@ -27,13 +24,7 @@ def measure(
     target: Qwen3ForCausalLM, windows: Recorded, examples: Examples, widths: Sequence[int]
 ) -> Figures:
     """Greedy ADE@5s, baselines on the same windows, and acceptance lengths with these blocks."""
-    paths, outputs = greedy_paths(target, windows, examples)
-    parsed = np.asarray(np.isfinite(paths).all((1, 2)))
-    observations = [windows.observation(row) for row in range(len(windows))]
-    figures: Figures = {"windows": len(windows), "parsed": float(parsed.mean())}
-    figures["greedy"] = ade(paths[parsed], windows[parsed])
-    for name in _MOVING:
-        figures[name] = ade(baseline(name, observations), windows)
+    figures, _, outputs = driving_figures(target, windows, examples)
     some = torch.linspace(0, len(windows) - 1, min(_ACCEPTANCE, len(windows))).long()
     words = examples.prompts(windows[some.numpy()]), outputs[some], examples.scaffold
     for width in widths:
@@ -57,11 +48,11 @@ def card(figures: dict[str, Figures], target: TargetConfig, drafter: SelfDraftCo
     """
     widths, sizes, training = drafter.evaluation.widths, target.sizes, drafter.training
     assert sizes is not None, "it is trained from nothing"
-    heads = " | ".join(BASELINES[name].label for name in _MOVING)
+    heads = " | ".join(BASELINES[name].label for name in MOVING)
     lengths = " | ".join(f"acceptance {width}" for width in widths)
     rows = "\n".join(
         f"| {name} | {f['windows']:.0f} | {f['greedy']:.2f} | "
-        + " | ".join(f"{f[b]:.2f}" for b in _MOVING)
+        + " | ".join(f"{f[b]:.2f}" for b in MOVING)
         + f" | {f['parsed']:.1%} | "
         + " | ".join(f"{f[f'acceptance {width}']:.2f}" for width in widths)
         + " |"

@@ -7,6 +7,7 @@ import json
 import shutil
 import time
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -86,10 +87,8 @@ class School:
         key = {**shared, "target": self.target_key}
         path, record = self.folder / "responses.safetensors", self.folder / "responses.json"
         if _json(record) == key:
-            try:
+            with suppress(SlipstreamError):  # missing or damaged: the target speaks again
                 return read_said(path, self.target, self.examples)
-            except SlipstreamError:
-                pass  # missing or damaged: the target speaks again
         windows = training_windows(self.config.data)
         settings = self.config.responses
         draw_said(path, self.target, windows, self.examples, settings, self.bar)
