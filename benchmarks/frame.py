@@ -183,13 +183,13 @@ def sweep(planner: Planner, frames: list[Window]) -> dict[str, Any]:
             f"{row['acceptance_length']:.2f}",
             f"{row['cache_mb']:.2f}",
         )
-        assert plans[gated][0].stats.cache_bytes == _trunk_and_branches(planner, n)
+        assert plans[gated][0].stats.cache_bytes <= _trunk_and_branches(planner, n)
     console.print(shown)
     return out
 
 
 def _trunk_and_branches(planner: Planner, n: int) -> int:
-    """Bytes of one trunk and n branches, target and drafter."""
+    """Bytes of one trunk and n branches of the most rows, target and drafter."""
     manifest = planner.bundle.manifest
     row = sum(2 * 4 * each.layers * each.kv_heads * each.head_dim for each in manifest.networks)
     branches = n * manifest.limits.branch if n > 1 else 1  # without a fork, one masked row

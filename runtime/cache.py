@@ -9,6 +9,8 @@ Keys and values stay on the engine's device; the biases, which say what holds, a
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from math import gcd, prod
 from typing import Any
@@ -123,11 +125,27 @@ class TwoPartCache:
         step = self._step(1)
         return rows // step * step
 
-    def fork(self, n: int) -> None:
-        """Freeze the trunk and open n branches over it; no key or value is copied."""
-        assert not self.forked, "a trunk forks once"
-        self.branches = self._open_branches(n, self.branch_rows)
+    def fork(self, n: int, rows: int | None = None) -> None:
+        """Freeze the trunk and open n branches over it, in place of any before; no key or value is
+        copied.
+
+        Args:
+            rows: of a branch, where fewer than the most will do.
+        """
+        self.branches = self._open_branches(n, min(rows or self.branch_rows, self.branch_rows))
         self.forked = True
+
+    @contextmanager
+    def alone(self) -> Iterator[None]:
+        """For passes that commit nothing, while the branches are empty: one rollout stands for
+        all, since they have not parted."""
+        branches = self.branches
+        assert branches.used == 0, "the rollouts have parted"
+        self.branches = self._open_branches(1, branches.capacity)
+        try:
+            yield
+        finally:
+            self.branches = branches
 
     def reserve(self, rows: int, aside: bool = False) -> list[Layer]:
         """The next free rows of every layer's key and value, each [rows, N, Hkv, D].

@@ -16,8 +16,8 @@ from runtime.cache import TwoPartCache
 from runtime.costs import CostCurve
 from runtime.draws import Draws
 from runtime.engines.device import Buffer
-from runtime.fits import check_fits
-from runtime.gate import ARMS, Gate, widths_of
+from runtime.fits import branch_rows, check_fits
+from runtime.gate import Gate, widths_of
 from runtime.graphs import Graphs
 from runtime.inputs import Inputs
 from runtime.judge import Judge
@@ -32,6 +32,7 @@ from runtime.settings import DRAFTING, UNVERIFIED, DecodeSettings, Sampling
 from runtime.step_gate import StepGate
 from runtime.telemetry import FrameStats
 from runtime.tree import causal, tree_bias
+from runtime.trial import ARMS
 
 Array = NDArray[Any]
 Ints = NDArray[np.int64]
@@ -132,16 +133,25 @@ class Decoder:
         fork = script.first_value(fork_at or scaffold.sections[0].name)
         check_fits(self.graphs.manifest, script, fork, settings)
         frame = _Frame(self, prompt, script, settings)
-        parting: Fork | None = None
         frame.prefill()
         if settings.rollouts > 1 or settings.sampling != settings.prefix_sampling:
             frame.advance(fork, settings.prefix_sampling)
-            if settings.rollouts > 1:
-                spent = elapsed + time.perf_counter() - frame.began
-                parting = self.anytime.fork(settings, script, fork, spent, self.curve)
-                frame.fork(parting.rollouts, fork)
-        frame.advance(len(frame.script), settings.sampling)
+        if settings.rollouts == 1:
+            frame.advance(len(script), settings.sampling)
+            return Decoded(frame.finish(), frame.stats)
+        spent = elapsed + time.perf_counter() - frame.began
+        parting = self.anytime.fork(settings, script, fork, spent, self.curve)
+        frame.close_trunk(fork)
+        for ids in batches(parting.rollouts, settings.batch):
+            frame.fork(ids)
+            frame.advance(len(script), settings.sampling)
         return Decoded(frame.finish(), frame.stats, parting)
+
+
+def batches(rollouts: int, most: int | None) -> list[Ints]:
+    """Numbers of rollouts that are decoded together, as even as can be."""
+    count = -(-rollouts // min(most or rollouts, rollouts))
+    return np.array_split(np.arange(rollouts), count)
 
 
 class _Frame:
@@ -232,17 +242,23 @@ class _Frame:
             self.rollouts.start[:] = until - 1  # nothing reads the last block from the cache
         self._leave(until)
 
-    def fork(self, n: int, at: int) -> None:
-        """Open n branches; what is fixed before the fork is passed once, not n times."""
+    def close_trunk(self, at: int) -> None:
+        """Before rollouts part at a place: what is fixed there is passed once, not n times."""
         if self.rollouts.start[0] < at - 1:
             self._known_pass(at - 1, "verify")
         if self.drafter:
             self.drafter.absorb(self.rollouts, self.script, self.stats)
-        self.stats.rollouts = n
-        self.rollouts.fork(n)
-        self.cache.fork(n)
+        self.stem = self.rollouts
+        self.rows = branch_rows(self.graphs.manifest, len(self.script) - at, self.settings)
+        self.stats.rollouts = 0
+
+    def fork(self, ids: Ints) -> None:
+        """Open branches for these rollouts, in place of any that are done."""
+        self.stats.rollouts += len(ids)
+        self.rollouts = self.stem.forked(ids)
+        self.cache.fork(len(ids), self.rows)
         if self.drafter:
-            self.drafter.fork(n)
+            self.drafter.fork(len(ids))
         self._measure_memory()
 
     def finish(self) -> Ints:

@@ -58,7 +58,7 @@ class BlockDrafter:
 
     def fork(self, n: int) -> None:
         self.cache.fork(n)
-        self.pending.keep(np.zeros(n, np.int64))
+        self.pending.fork(n)
 
     def keep(self, rows: Ints) -> None:
         self.cache.keep(rows)

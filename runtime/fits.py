@@ -9,6 +9,9 @@ from runtime.errors import SlipstreamError
 from runtime.script import Script
 from runtime.settings import BY_SCHEMA, DRAFTING, UNVERIFIED, DecodeSettings
 
+MAX_NODES = 64  # of a tree whose size the cost curve chooses
+SLACK = 64  # rows of a branch
+
 
 def check_fits(manifest: Manifest, script: Script, fork: int, settings: DecodeSettings) -> None:
     """Refuse what the bundle has not, or has no room for.
@@ -59,6 +62,16 @@ def check_fits(manifest: Manifest, script: Script, fork: int, settings: DecodeSe
             fix="shorten the prompt, or export with a larger --max-position",
         )
     _check_tree(manifest, script, fork, settings)
+
+
+def branch_rows(manifest: Manifest, left: int, settings: DecodeSettings) -> int:
+    """Rows that a branch of the target's cache needs for `left` tokens and a pass behind them.
+
+    A chain reaches no further than the output does, and what it leaves in its way is compacted. The
+    slack keeps that rare.
+    """
+    tree = {"ddtree": settings.nodes or MAX_NODES, "spectr": settings.paths * left}
+    return min(manifest.limits.branch, left + tree.get(settings.method, 0) + SLACK)
 
 
 def _check_tree(manifest: Manifest, script: Script, fork: int, settings: DecodeSettings) -> None:

@@ -7,7 +7,7 @@ measured cost curve, with acceptance learnt while driving.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +19,7 @@ from runtime.propose import Block, Until
 from runtime.script import Rollouts, Script
 from runtime.settings import BY_SCHEMA, Method
 from runtime.tree import Nodes
+from runtime.trial import Arm, Trial
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -26,8 +27,6 @@ Ints = NDArray[np.int64]
 PRIOR_RATE, PRIOR_COUNT = 0.85, 4.0  # what is believed of a place before it was ever drafted
 MEMORY = 50.0  # times a place was judged after which old evidence fades
 DRIFT = 0.01  # how far belief returns to the prior when a place is passed without a draft
-LEARNING = 4  # frames in which each way of drafting a stretch is tried first
-RETRY = 64  # frames after which a way that was worse is timed again
 MARGIN = 1.03  # a draft must promise this much more per second, or noise decides
 NARROWEST = 4  # half a block is worth offering from this width on
 ROWS = 128  # of a pass, per rollout, that costs are tabulated for
@@ -67,59 +66,12 @@ class Evidence:
             counts[places] += DRIFT * (prior - counts[places])
 
 
-Arm = Literal["tree", "chain", "plain"]
-# ways to decode a stretch of a frame with a method: a tree that doesn't pay is a chain
-ARMS: dict[str, tuple[Arm, ...]] = {
-    "dflash": ("chain", "plain"),
-    "ddtree": ("tree", "chain", "plain"),
-    "spectr": ("tree", "plain"),
-    "scaffold-spec": ("chain", "plain"),
-}
-
-
 def widths_of(draft: DraftDims, method: Method) -> tuple[int, ...]:
     """Rows of the blocks that a method's gate chooses among."""
     if method in BY_SCHEMA:  # what is left of the schema's block, whatever that is
         return (ROWS if draft.of_target else draft.block,)
     half = (draft.block // 2,) if draft.block // 2 >= NARROWEST else ()
     return (*half, draft.block)
-
-
-@dataclass
-class Trial:
-    """What a stretch of a frame took in each way, as measured.
-
-    Attributes:
-        arms: the ways; the last drafts nothing.
-        seconds: of a stretch by way, for those that were tried.
-    """
-
-    arms: tuple[Arm, ...]
-    seconds: dict[Arm, float] = field(default_factory=dict)
-    turns: int = 0
-
-    def next(self, expected_plain: float) -> Arm:
-        """How to decode this time: the best so far, and now and then another."""
-        turn, self.turns = self.turns, self.turns + 1
-        drafting = self.arms[:-1]
-        if turn < LEARNING * len(drafting):
-            return drafting[turn // LEARNING]
-        for arm in drafting:
-            if arm not in self.seconds:  # every frame of its turns failed
-                return arm
-        best = min(self.seconds, key=lambda arm: self.seconds[arm])
-        if "plain" not in self.seconds and self.seconds[best] >= expected_plain / MARGIN:
-            return "plain"
-        others = [arm for arm in self.seconds if arm != best]
-        if others and turn % RETRY == 0:
-            return others[turn // RETRY % len(others)]
-        return best
-
-    def add(self, arm: Arm, seconds: float) -> None:
-        # other processes only ever add time: a faster stretch says more than a slower one
-        known = self.seconds.get(arm, seconds)
-        weight = 0.5 if seconds < known else 0.1
-        self.seconds[arm] = known + weight * (min(seconds, 2 * known) - known)
 
 
 class Width(NamedTuple):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from copy import copy
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -86,6 +87,16 @@ class Graphs:
     def engine(self, graph: GraphName) -> Engine:
         """The engine of a graph."""
         return self._engines[graph]
+
+    def wrapped(self, wrap: Callable[[GraphName, Engine], Engine]) -> Graphs:
+        """The same graphs through other engines, for instance ones that write down their feeds.
+
+        Args:
+            wrap: an engine in place of a graph's; both must not be at work at once.
+        """
+        other = copy(self)
+        other._engines = {name: wrap(name, engine) for name, engine in self._engines.items()}
+        return other
 
     def cache(self, dims: AttentionDims, trunk: int, branch: int) -> TwoPartCache:
         """An empty cache for the target or the drafter, on the engines' device."""

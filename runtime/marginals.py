@@ -76,6 +76,10 @@ class Marginals:
         slots[self.block.drafted] = np.arange(len(self.logits))
         return slots
 
+    def repeated(self, n: int) -> Marginals:
+        """The same of n rollouts that have not parted; this is of one."""
+        return Marginals(self.block.repeated(n), np.tile(self.logits, (n, 1)), self.markov)
+
     def in_order(self, depth: Ints) -> Iterator[Slots]:
         """Which of some places at these depths [P] to fill one after another: all at once, or those
         of a depth when all before them are known."""

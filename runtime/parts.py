@@ -5,10 +5,11 @@ from __future__ import annotations
 from runtime.cache import TwoPartCache
 from runtime.drafter import BlockDrafter
 from runtime.draws import Draws
+from runtime.fits import MAX_NODES
 from runtime.gate import Gate
 from runtime.graphs import Graphs
 from runtime.inputs import Inputs
-from runtime.proposer import MAX_NODES, Proposer
+from runtime.proposer import Proposer
 from runtime.script import Script
 from runtime.self_drafter import SelfDrafter
 from runtime.settings import DRAFTING, DecodeSettings

@@ -53,6 +53,16 @@ class Block:
             draft_width=self.draft_width,
         )
 
+    def repeated(self, n: int) -> Block:
+        """A chain of one rollout, for each of n."""
+        return Block(
+            np.repeat(self.tokens, n, axis=0),
+            np.repeat(self.positions, n, axis=0),
+            np.repeat(self.real, n, axis=0),
+            np.repeat(self.drafted, n, axis=0),
+            draft_width=self.draft_width,
+        )
+
     @property
     def depth(self) -> Ints:
         """[N, W] distance from the anchor."""

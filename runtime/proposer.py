@@ -11,7 +11,7 @@ from runtime.best_tree import best_nodes, best_tree
 from runtime.bundle import DraftDims
 from runtime.drafter import BlockDrafter
 from runtime.draws import DRAFT, Draws
-from runtime.gate import ARMS, NO_DRAFT, Arm, Gate, Width
+from runtime.gate import NO_DRAFT, Gate, Width
 from runtime.marginals import Marginals
 from runtime.propose import Block, Until, root_only, scaffold_run
 from runtime.schema import Reach
@@ -21,11 +21,10 @@ from runtime.settings import BY_SCHEMA, DecodeSettings, Sampling
 from runtime.shapes import chain, drawn_nodes, paths, sampled_tree
 from runtime.telemetry import FrameStats
 from runtime.tree import Nodes
+from runtime.trial import ARMS, Arm
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
-
-MAX_NODES = 64  # of a tree whose size the cost curve chooses
 
 
 @dataclass
@@ -74,6 +73,8 @@ class Proposer:
         if self.settings.block or self.gate is None:
             rows = self._given_rows(self.drafter.dims)
             return Width(rows, rows)
+        if self.arm == "whole":
+            return Width(self.gate.widths[-1], self.gate.widths[-1])
         sampled, tree = sampling.temperature > 0, self.arm == "tree"
         width = self.gate.choose(rollouts, self.script, until, sampled, tree)
         # a best-first tree's rows are chosen by its own budget

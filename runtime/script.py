@@ -90,10 +90,15 @@ class Rollouts:
     def __len__(self) -> int:
         return len(self.ids)
 
+    @property
+    def first(self) -> Rollouts:
+        """The first of them alone."""
+        return Rollouts(self.ids[:1], self.tokens[:1], self.start[:1])
+
     def keep(self, rows: Ints) -> None:
         self.ids, self.tokens, self.start = self.ids[rows], self.tokens[rows], self.start[rows]
 
-    def fork(self, n: int) -> None:
-        self.ids = np.arange(n)
-        self.tokens = np.repeat(self.tokens, n, axis=0)
-        self.start = np.repeat(self.start, n)
+    def forked(self, ids: Ints) -> Rollouts:
+        """Rollouts of these numbers that all are where the one rollout here is."""
+        n = len(ids)
+        return Rollouts(ids, np.repeat(self.tokens, n, axis=0), np.repeat(self.start, n))

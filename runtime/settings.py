@@ -134,6 +134,8 @@ class DecodeSettings:
         seed, frame: with rollout and position, the counter that all randomness comes from. With a
             rule not in FOLLOWING, the same output again needs a fixed `block` and `nodes` too:
             the gate's widths follow the times and drafts of the frames before.
+        batch: most rollouts that are decoded at once; None for all of them. The others follow over
+            the same prefix, in the memory of the ones before.
         budget_ms: latency that a frame may take, from when its work begins. A frame without time
             for all rollouts decodes only the first n, at least 1 (`runtime.anytime`): those of the
             run without a budget, token for token, with a rule in FOLLOWING or where `block` and
@@ -150,6 +152,7 @@ class DecodeSettings:
     paths: int = 4
     threshold: float = 0.9
     rollouts: int = 1
+    batch: int | None = None
     sampling: Sampling = Sampling()
     prefix_sampling: Sampling = Sampling()
     seed: int = 0
@@ -165,6 +168,8 @@ class DecodeSettings:
             raise _bad("accept", expected, self.accept)
         if self.rollouts < 1:
             raise _bad("rollouts", "at least 1", self.rollouts)
+        if self.batch is not None and self.batch < 1:
+            raise _bad("batch", "at least 1", self.batch)
         if self.budget_ms is not None and not 0.0 < self.budget_ms < float("inf"):
             raise _bad("budget_ms (--deadline-ms)", "ms above 0, and finite", self.budget_ms)
         if self.method in BY_SCHEMA:

@@ -54,7 +54,7 @@ class StepDrafter:
 
     def fork(self, n: int) -> None:
         self.cache.fork(n)
-        self.pending.keep(np.zeros(n, np.int64))
+        self.pending.fork(n)
 
     def keep(self, rows: Ints) -> None:
         self.cache.keep(rows)

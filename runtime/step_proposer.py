@@ -10,7 +10,6 @@ from numpy.typing import NDArray
 
 from runtime.best_tree import LIKELIEST
 from runtime.draws import DRAFT, Draws
-from runtime.gate import ARMS, Arm
 from runtime.propose import Block, Until, scaffold_run
 from runtime.sampling import distribution, foreseen
 from runtime.schema import Reach
@@ -22,6 +21,7 @@ from runtime.step_gate import StepGate
 from runtime.step_shapes import Route, chain, paths, route
 from runtime.step_tree import drawn_shape, drawn_tree, grow
 from runtime.telemetry import FrameStats
+from runtime.trial import ARMS, Arm
 
 Array = NDArray[Any]
 Floats = NDArray[np.float64]
@@ -86,7 +86,9 @@ class StepProposer:
             return 0
         sampled = sampling.temperature > 0
         grows = self._tree and not (sampled and self.settings.rule in DRAWN)
-        if self.settings.block or self.gate is None or grows:  # a tree that grows stops by itself
+        if self.settings.block or self.gate is None or self.arm == "whole":
+            return most
+        if grows:  # a tree that grows stops by itself
             return most
         tree = self.arm == "tree"
         return self.gate.depth(

@@ -44,6 +44,7 @@ class PendingTaps:
 
     device: Device
     parts: list[Seen] = field(default_factory=list)
+    _stem: list[Seen] | None = None  # what waited at the first fork
 
     def __len__(self) -> int:
         """Rows of a rollout that wait, gaps included."""
@@ -61,6 +62,12 @@ class PendingTaps:
         at = of_rollout, rows
         places = np.arange(n * most).reshape(n, most)
         self.parts.append(Seen(kept, places, positions[at], holds[at]))
+
+    def fork(self, n: int) -> None:
+        """What waits at the first fork waits for each of n rollouts, at every fork anew."""
+        self._stem = self.parts if self._stem is None else self._stem
+        self.parts = self._stem
+        self.keep(np.zeros(n, np.int64))
 
     def keep(self, rows: Ints) -> None:
         """One rollout for each of `rows`; the taps stay where they are."""

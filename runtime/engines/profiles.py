@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, model_validator
 
 from runtime.bundle import GraphName, Manifest
 from runtime.cache import BUCKET
-from runtime.proposer import MAX_NODES
+from runtime.fits import MAX_NODES
 
 Dim = int | str
 Range = tuple[int, int, int]  # min, opt, max

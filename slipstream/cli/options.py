@@ -62,6 +62,15 @@ Threshold = Annotated[
     ),
 ]
 
+Batch = Annotated[
+    Optional[int],  # noqa: UP045
+    typer.Option(
+        help="Most rollouts decoded at once; the others follow over the same prefix, in the same "
+        "memory.",
+        show_default="all at once",
+    ),
+]
+
 EnginesFolder = Annotated[
     Optional[Path],  # noqa: UP045
     typer.Option("--engines", help="The engines' folder.", show_default="the user's cache"),

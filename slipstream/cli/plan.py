@@ -8,7 +8,7 @@ from typing import Annotated, Optional
 import typer
 
 from slipstream.cli.app import app
-from slipstream.cli.options import ProviderName, Rule, Threads, Threshold, Topics, WithRay
+from slipstream.cli.options import Batch, ProviderName, Rule, Threads, Threshold, Topics, WithRay
 
 
 @app.command(cls=WithRay)
@@ -57,6 +57,7 @@ def run(
     paths: Annotated[int, typer.Option(help="Independent paths of spectr.")] = 4,
     threshold: Threshold = 0.9,
     rollouts: Annotated[int, typer.Option(help="Trajectories forked from one prefix.")] = 1,
+    batch: Batch = None,
     deadline_ms: Annotated[
         Optional[float],  # noqa: UP045
         typer.Option(
@@ -156,6 +157,7 @@ def run(
             paths=paths,
             threshold=threshold,
             rollouts=rollouts,
+            batch=batch,
             temperature=temperature,
             top_k=top_k,
             top_p=top_p,
@@ -233,6 +235,7 @@ def sweep(
             show_default="the cost gate chooses; of the schema the drafter's block",
         ),
     ] = None,
+    batch: Batch = None,
     threshold: Threshold = 0.9,
     top_k: Annotated[int, typer.Option(help="0 is off.")] = 0,
     top_p: Annotated[float, typer.Option(help="1 is off.")] = 1.0,
@@ -257,6 +260,7 @@ def sweep(
             drives=tuple(drive),
             out=out,
             rollouts=rollouts,
+            batch=batch,
             temperature=temperature,
             decoder=decoder,
             accept=accept,

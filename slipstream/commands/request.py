@@ -51,6 +51,7 @@ class Request:
     clusters: Path | None = None
     threshold: float = DecodeSettings.threshold
     deadline_ms: float | None = None
+    batch: int | None = None
 
     def named_decoders(self) -> list[str]:
         """Those that were asked for; none stands for the default ones."""
@@ -86,6 +87,7 @@ def settings_for(request: Request, decoder: str, *, repeatable: bool = False) ->
         paths=request.paths,
         threshold=request.threshold,
         rollouts=request.rollouts,
+        batch=request.batch,
         sampling=Sampling(temperature, request.top_k, request.top_p),
         seed=request.seed,
         budget_ms=request.deadline_ms,

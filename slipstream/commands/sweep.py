@@ -63,6 +63,7 @@ class Request:
     threads: int | None
     provider: str = "cpu"
     threshold: float = DecodeSettings.threshold
+    batch: int | None = None
 
 
 def run_sweep(request: Request) -> None:
@@ -153,6 +154,7 @@ def settings_of(
             block=request.block,
             threshold=request.threshold,
             rollouts=rollouts,
+            batch=request.batch,
             sampling=sampling,
             seed=request.seed,
         )

@@ -10,8 +10,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from runtime.decode import Decoder
+from runtime.decode import Decoder, batches
 from runtime.errors import CacheFullError, SlipstreamError
+from runtime.fits import SLACK
 from runtime.graphs import Graphs
 from runtime.markov import Markov
 from runtime.settings import DRAFTING, FOLLOWING, RULES, DecodeSettings, Sampling
@@ -90,6 +91,23 @@ def test_a_rollout_does_not_depend_on_its_batch(graphs) -> None:
         many = outputs(graphs, picture, settings)
         for n in (2, 5):
             assert outputs(graphs, picture, replace(settings, rollouts=n)) == many[:n]
+
+
+@pytest.mark.parametrize(("method", "accept"), [("ar", None), *DRAFTED])
+def test_rollouts_one_after_another_are_those_at_once(graphs, method, accept) -> None:
+    settings = DecodeSettings(
+        method=method, accept=accept, block=4, nodes=7, sampling=Sampling(1.0), rollouts=7
+    )
+    picture = "10?2?|34?1??2"
+    at_once = outputs(graphs, picture, settings, frames=3)
+    for batch in (1, 2, 3, 7, 20):
+        assert outputs(graphs, picture, replace(settings, batch=batch), frames=3) == at_once
+
+
+def test_batches_are_even() -> None:
+    assert [part.tolist() for part in batches(7, 3)] == [[0, 1, 2], [3, 4], [5, 6]]
+    assert [part.tolist() for part in batches(3, None)] == [[0, 1, 2]]
+    assert [part.tolist() for part in batches(2, 9)] == [[0, 1]]
 
 
 def chi_square(found: list[tuple[int, ...]], exact: dict[tuple[int, ...], float]) -> float:
@@ -248,6 +266,20 @@ def test_memory_is_one_trunk_and_n_branches(graphs) -> None:
             settings = DecodeSettings(method=method, block=None, rollouts=n, sampling=Sampling(1.0))
             stats = decoder.decode(np.asarray(PROMPT), scaffold, settings, "tail").stats
             assert stats.cache_bytes == caches * row * (limits.trunk + n * limits.branch)
+            stats = decoder.decode(
+                np.asarray(PROMPT), scaffold, replace(settings, batch=2), "tail"
+            ).stats
+            assert stats.rollouts == n
+            assert stats.cache_bytes == caches * row * (limits.trunk + 2 * limits.branch)
+
+
+def test_a_branch_is_no_longer_than_the_output_needs(tmp_path) -> None:
+    graphs = tabular_graphs(tmp_path, branch=500)
+    scaffold, row = scaffold_of("1?|??1??"), 2 * 4 * 8
+    settings = DecodeSettings(method="ar", rollouts=3, sampling=Sampling(1.0))
+    stats = Decoder(graphs, None).decode(np.asarray(PROMPT), scaffold, settings, "tail").stats
+    trunk, branch = graphs.manifest.limits.trunk, 5 + SLACK
+    assert stats.cache_bytes == row * (trunk + 3 * branch)
 
 
 def test_a_full_branch_is_compacted_and_goes_on(tmp_path) -> None:

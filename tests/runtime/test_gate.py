@@ -11,25 +11,21 @@ import pytest
 from runtime.accept import Accepted
 from runtime.costs import CostCurve, load_or_measure
 from runtime.gate import (
-    ARMS,
-    LEARNING,
     MEMORY,
     NO_DRAFT,
     PRIOR_RATE,
-    RETRY,
-    Arm,
     Evidence,
     Gate,
-    Trial,
     Width,
 )
 from runtime.propose import Block
 from runtime.script import Rollouts, Script
 from runtime.tree import Nodes
+from runtime.trial import ARMS
 from tests.runtime.tabular import scaffold_of, tabular_graphs
 
 WIDTHS = (2, 4, 8)
-CHAIN, TREE = ARMS["dflash"], ARMS["ddtree"]
+CHAIN = ARMS["dflash"]
 SCRIPT = Script.of(np.asarray([1, 3]), scaffold_of("1?|" + "?" * 20))
 MIXED = Script.of(np.asarray([1, 3]), scaffold_of("1?|?11?11?11?"))
 
@@ -274,50 +270,3 @@ def test_a_trees_budget_is_the_best_of_all() -> None:
 def test_padding_nodes_are_worth_nothing() -> None:
     with np.errstate(divide="ignore"):
         assert budget_of(curve_of(1e-3, 1e-6, 0.0), [0.9, 0.8, 0.0, 0.0], n=3) == 2
-
-
-# How a stretch is decoded.
-
-
-def run_of(trial: Trial, frames: int, **cost: float) -> list[Arm]:
-    """What was chosen, frame by frame, if the ways cost this much."""
-    chosen = []
-    for _ in range(frames):
-        chosen.append(trial.next(expected_plain=cost["plain"]))
-        trial.add(chosen[-1], cost[chosen[-1]])
-    return chosen
-
-
-def test_a_stretch_is_drafted_only_while_that_is_faster() -> None:
-    assert set(run_of(Trial(CHAIN), 60, chain=1.0, plain=2.0)) == {"chain"}
-    slower = run_of(Trial(CHAIN), 300, chain=2.0, plain=1.0)
-    assert slower[:LEARNING] == ["chain"] * LEARNING
-    assert slower[LEARNING:].count("chain") == 300 // RETRY  # tried again now and then, no more
-
-
-@pytest.mark.parametrize("best", TREE)
-def test_of_a_tree_a_chain_and_neither_the_fastest_is_found(best) -> None:
-    cost = dict.fromkeys(TREE, 2.0) | {best: 1.0}
-    chosen = run_of(Trial(TREE), 300, **cost)[2 * LEARNING + 1 :]
-    assert chosen.count(best) >= len(chosen) - 300 // RETRY
-
-
-def test_a_stretch_that_changes_sides_is_found_out() -> None:
-    for ways in (CHAIN, TREE):
-        trial, cost = Trial(ways), dict.fromkeys(ways, 2.0)
-        assert run_of(trial, 20, **(cost | {"plain": 1.0}))[-1] == "plain"
-        assert run_of(trial, 24 * RETRY, **(cost | {"chain": 0.2}))[-1] == "chain"
-
-
-def test_one_busy_moment_does_not_decide() -> None:
-    trial = Trial(CHAIN)
-    run_of(trial, 20, chain=1.0, plain=1.5)
-    trial.add("chain", seconds=100.0)
-    assert trial.next(expected_plain=1.5) == "chain"
-
-
-def test_frames_that_fail_leave_nothing_to_choose_by() -> None:
-    """A trial whose turns all ended in an error has no time, and goes on trying."""
-    for ways in (CHAIN, TREE):
-        trial = Trial(ways)
-        assert {trial.next(expected_plain=1.0) for _ in range(3 * LEARNING)} <= set(ways[:-1])

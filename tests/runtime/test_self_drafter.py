@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,6 +14,7 @@ from pydantic import ValidationError
 from runtime.bundle import Bundle, DraftDims, Manifest
 from runtime.costs import draft_pass, measure
 from runtime.decode import Decoder
+from runtime.engines.base import Engine
 from runtime.gate import Width
 from runtime.graphs import Graphs
 from runtime.proof.cases import Case
@@ -90,7 +93,7 @@ def test_drafts_are_read_from_the_row_before_over_anchor_and_cache(
     cache.commit(np.ones((1, 4), np.bool_))
     rollouts = Rollouts(np.zeros(1, np.int64), script.tokens[None].copy(), np.full(1, 4))
     if forked:  # two rollouts, one token apart
-        rollouts.fork(2)
+        rollouts = rollouts.forked(np.arange(2))
         cache.fork(2)
         rollouts.tokens[:, 5] = [1, 3]
         inputs = graphs.embed(rollouts.tokens[:, 4:6])
@@ -163,6 +166,28 @@ def test_no_second_cache(graphs: Graphs) -> None:
     ]
     assert sizes[0].stats.cache_bytes == sizes[1].stats.cache_bytes
     assert sizes[1].stats.draft_passes > 0
+
+
+def test_rollouts_that_have_not_parted_are_drafted_for_once(graphs: Graphs) -> None:
+    """The first draft behind the fork is one rollout's; the outputs are those of plain decoding."""
+    rows: list[int] = []
+
+    class Counted:
+        def __init__(self, engine: Engine) -> None:
+            self.engine, self.inputs, self.outputs = engine, engine.inputs, engine.outputs
+
+        def run(self, feeds: Mapping[str, Any], into: Mapping[str, Any]) -> dict[str, Any]:
+            rows.append(len(feeds["embeddings"]))
+            return self.engine.run(feeds, into)
+
+    seen = graphs.wrapped(lambda name, engine: Counted(engine) if name == "target" else engine)
+    hot = DecodeSettings("dflash", "coupled", block=4, rollouts=3, sampling=Sampling(1.0))
+    found = outputs(seen, PICTURES[0], hot)
+    forked = rows[rows.index(3) - 1 :]
+    assert forked[:2] == [1, 3], "a draft of one, verified for three"
+    assert found == outputs(
+        graphs, PICTURES[0], DecodeSettings("ar", rollouts=3, sampling=hot.sampling)
+    )
 
 
 def test_a_draft_costs_a_pass_of_the_target(graphs: Graphs) -> None:

@@ -11,7 +11,6 @@ import pytest
 from runtime.costs import CostCurve, draft_pass, measure
 from runtime.decode import Decoder
 from runtime.draws import Draws
-from runtime.gate import ARMS
 from runtime.graphs import Graphs
 from runtime.script import Rollouts, Script
 from runtime.settings import DRAFTING, FOLLOWING, RULES, DecodeSettings, Sampling
@@ -19,6 +18,7 @@ from runtime.step_drafter import StepDrafter
 from runtime.step_gate import StepGate
 from runtime.step_proposer import StepProposer
 from runtime.telemetry import FrameStats
+from runtime.trial import ARMS
 from tests.runtime.stepwise import step_graphs
 from tests.runtime.tabular import scaffold_of
 

@@ -1,0 +1,80 @@
+"""A stretch of a frame timed in each way to decode it, and the way that was fastest."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+from typing import Literal
+
+import numpy as np
+
+Arm = Literal["tree", "whole", "chain", "plain"]
+# Ways to decode a stretch of a frame with a method. A tree that doesn't pay is a chain. The whole
+# block comes before what the gate makes of it, which then knows how often each place stands.
+ARMS: dict[str, tuple[Arm, ...]] = {
+    "dflash": ("whole", "chain", "plain"),
+    "ddtree": ("tree", "chain", "plain"),
+    "spectr": ("tree", "plain"),
+    "scaffold-spec": ("whole", "chain", "plain"),
+}
+LEARNING = 3  # frames in which each way of drafting is tried first
+CHECKS = 2  # frames in which drafting nothing is tried, where it might be faster
+PLAUSIBLE = 1.5  # the cost curve may overrate what drafting nothing takes by this much
+CLOSE = 1.25  # a way that takes less than this much longer is cheap to time again
+RETRY_CLOSE, RETRY = 16, 64  # frames after which such a way is, and any other
+RECENT = 9  # frames of a way that its time is the median of
+
+
+@dataclass
+class Trial:
+    """What a stretch of a frame took in each way, as measured.
+
+    Medians, since drafting takes longer in some frames than in others: whatever leans towards the
+    fast ones would prefer drafting to a way that always takes the same.
+
+    Attributes:
+        arms: the ways; the last drafts nothing.
+        taken: s of the recent stretches by way, for those that were tried.
+    """
+
+    arms: tuple[Arm, ...]
+    taken: dict[Arm, deque[float]] = field(default_factory=dict)
+    turns: int = 0
+
+    @property
+    def seconds(self) -> dict[Arm, float]:
+        """s of a typical stretch by way, for those that were tried."""
+        return {arm: float(np.median(taken)) for arm, taken in self.taken.items()}
+
+    def next(self, expected_plain: float) -> Arm:
+        """How to decode this time: the best so far, and now and then another.
+
+        Args:
+            expected_plain: s that drafting nothing would take by the cost curve.
+        """
+        turn, self.turns = self.turns, self.turns + 1
+        drafting = self.arms[:-1]
+        if turn < LEARNING * len(drafting):
+            return drafting[turn // LEARNING]
+        for arm in drafting:
+            if arm not in self.taken:  # every frame of its turns failed
+                return arm
+        seconds = self.seconds
+        best = min(seconds, key=lambda arm: seconds[arm])
+        plain = seconds.get("plain", expected_plain)
+        if len(self.taken.get("plain", ())) < CHECKS and plain < PLAUSIBLE * seconds[best]:
+            return "plain"
+        return self._retried(turn, best, seconds) or best
+
+    def _retried(self, turn: int, best: Arm, seconds: dict[Arm, float]) -> Arm | None:
+        others = [arm for arm in seconds if arm != best]
+        if others and turn % RETRY == 0:
+            return others[turn // RETRY % len(others)]
+        close = [arm for arm in others if seconds[arm] < CLOSE * seconds[best]]
+        if close and turn % RETRY_CLOSE == 0:
+            return close[turn // RETRY_CLOSE % len(close)]
+        return None
+
+    def add(self, arm: Arm, seconds: float) -> None:
+        """A stretch took so long."""
+        self.taken.setdefault(arm, deque(maxlen=RECENT)).append(seconds)
