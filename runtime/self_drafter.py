@@ -40,10 +40,15 @@ class SelfDrafter:
     ) -> Marginals:
         """Draft a block, and keep the rows to be verified; known tokens are left as they are."""
         n = len(rollouts)
-        if n > 1 and self.target_cache.branches.used == 0:  # right behind the fork
-            with self.target_cache.alone():
-                one, end = rollouts.first, np.broadcast_to(until, n)[:1]
-                return self.marginals(one, script, width, end, stats).repeated(n)
+        if n == 1 or self.target_cache.branches.used > 0:
+            return self._pass(rollouts, script, width, until, stats)
+        with self.target_cache.alone():  # right behind the fork
+            end = np.broadcast_to(until, n)[:1]
+            return self._pass(rollouts.first, script, width, end, stats).repeated(n)
+
+    def _pass(
+        self, rollouts: Rollouts, script: Script, width: Width, until: Until, stats: FrameStats
+    ) -> Marginals:
         block, tokens = masked_block(rollouts, script, self.dims, width.draft, until)
         if not block.drafted[:, : width.verify].any():
             return empty_marginals(block.first(width.verify), script.scaffold.vocab)

@@ -1,4 +1,4 @@
-"""Planted faults: a proof that does not find them proves nothing."""
+"""Planted faults, which a proof has to find, and what it takes to find them."""
 
 from __future__ import annotations
 
@@ -12,9 +12,12 @@ from numpy.typing import NDArray
 
 from runtime.accept import CHAIN_RULES, TREE_RULES
 from runtime.cache import TwoPartCache
+from runtime.drafter import BlockDrafter
 from runtime.engines.device import Buffer
 from runtime.graphs import Graphs
+from runtime.marginals import Marginals
 from runtime.propose import Block
+from runtime.self_drafter import SelfDrafter
 from runtime.settings import Accept
 from runtime.verify import Verdict as ChainVerdict
 from runtime.verify_tree import Verdict as TreeVerdict
@@ -26,6 +29,7 @@ ChainRule = Callable[[Ints, Floats, Floats, Ints, Floats], ChainVerdict]
 TreeRule = Callable[[Block, int, Floats, Floats], TreeVerdict]
 
 LENIENT = 0.9
+BLUNT = 0.3  # of the drafter's logits
 
 
 @contextmanager
@@ -86,6 +90,32 @@ class ShiftedGraphs(Graphs):
     ) -> tuple[Buffer, Buffer]:
         shift = 1 if cache.trunk.used else 0
         return super().target(embeddings, positions + shift, rows_bias, cache, deepstack)
+
+
+@contextmanager
+def blunted() -> Iterator[None]:
+    """Drafts are drawn from flatter distributions than the drafter's; no fault.
+
+    The rules are exact whatever drafts are drawn from. Where a drafter agrees with its target
+    everywhere, every rule looks right, and only worse drafts can tell.
+    """
+    drafters = (BlockDrafter, SelfDrafter)
+    sharp = {each: each.marginals for each in drafters}
+
+    def flat(whole: Callable[..., Marginals]) -> Callable[..., Marginals]:
+        def marginals(*given: Any) -> Marginals:
+            found = whole(*given)
+            return Marginals(found.block, BLUNT * found.logits, found.markov)
+
+        return marginals
+
+    for each in drafters:
+        each.marginals = flat(each.marginals)  # type: ignore[method-assign]
+    try:
+        yield
+    finally:
+        for each in drafters:
+            each.marginals = sharp[each]  # type: ignore[method-assign]
 
 
 @contextmanager

@@ -106,6 +106,8 @@ class Proof(_Strict):
         windows: that the drive has, of which `frames` were taken; None: nobody counted.
         alpha: chance that a healthy engine fails any of the tests.
         threshold: the p-value below which one test at one look fails: alpha, split.
+        blunted: the rules were given worse drafts than the drafter's, which agrees with the target
+            too often for any rule to look wrong.
     """
 
     version: Literal[1] = PROOF_VERSION  # type: ignore[assignment]
@@ -123,6 +125,7 @@ class Proof(_Strict):
     samples: int
     alpha: float
     threshold: float
+    blunted: bool = False
     probes: list[ProbePoint]
     checks: list[Check]
     controls: list[Control]

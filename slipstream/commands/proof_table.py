@@ -17,6 +17,10 @@ _ASKED = {
     "seed by seed": "sampled = ar, seed by seed",
     "cache": "cache = fresh prefill",
 }
+_BLUNTED = (
+    "\nThe drafter agrees with its target too often to tell a wrong rule from a right one, so the "
+    "rules were given drafts from flatter distributions, for which they must be exact as well."
+)
 DISTRIBUTION = "distribution = the target's"
 
 
@@ -91,7 +95,7 @@ def _sentence(proof: Proof) -> Text:
     tests = (
         f"{_frames(proof)} of {proof.drive}, temperature {proof.temperature:g}; a test fails "
         f"below p = {proof.threshold:.1e}, so that all together fail a sound engine with "
-        f"probability {proof.alpha:g}; {proof.seconds:.0f} s"
+        f"probability {proof.alpha:g}; {proof.seconds:.0f} s" + (_BLUNTED if proof.blunted else "")
     )
     if failed:
         verdict, style = f"Not proven: {failed} checks failed.", "bold red"

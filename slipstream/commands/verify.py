@@ -173,6 +173,7 @@ def _prove(
         samples=options.samples,
         alpha=ALPHA,
         threshold=suite.threshold,
+        blunted=suite.blunted,
         probes=[probe.point for probe in suite.probes],
         checks=checks,
         controls=controls,

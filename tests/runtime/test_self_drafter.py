@@ -17,6 +17,7 @@ from runtime.decode import Decoder
 from runtime.engines.base import Engine
 from runtime.gate import Width
 from runtime.graphs import Graphs
+from runtime.proof import suite
 from runtime.proof.cases import Case
 from runtime.proof.results import Check, Control
 from runtime.proof.suite import Options, Suite
@@ -119,7 +120,9 @@ def test_drafts_are_read_from_the_row_before_over_anchor_and_cache(
     assert (found.block.width, found.block.draft_width) == (3, 4)
 
 
-def test_the_whole_proof(graphs: Graphs) -> None:
+@pytest.mark.parametrize("telling", [0.0, np.inf], ids=["own drafts", "blunted drafts"])
+def test_the_whole_proof(graphs: Graphs, monkeypatch, telling: float) -> None:
+    monkeypatch.setattr(suite, "TELLING", telling)
     scaffold = scaffold_of(PICTURES[0], vocab=6)
     cases = [
         Case(frame, np.random.default_rng(frame).integers(0, 6, 5), scaffold, "tail")
@@ -127,7 +130,9 @@ def test_the_whole_proof(graphs: Graphs) -> None:
     ]
     checks: list[Check] = []
     controls: list[Control] = []
-    for found in Suite(graphs, None, cases, Options(methods=DRAFTING, samples=1200)).run():
+    proof = Suite(graphs, None, cases, Options(methods=DRAFTING, samples=1200))
+    whole = SelfDrafter.marginals
+    for found in proof.run():
         if isinstance(found, Control):
             controls.append(found)
         else:
@@ -138,6 +143,8 @@ def test_the_whole_proof(graphs: Graphs) -> None:
         *(f"{m}:{rule}" for m in DRAFTING for rule in RULES[m]),
     }
     assert [control for control in controls if not control.caught] == []
+    assert proof.blunted == (telling > 0)
+    assert SelfDrafter.marginals is whole
 
 
 def test_a_draft_pass_that_is_committed_is_caught(
