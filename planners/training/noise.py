@@ -12,7 +12,7 @@ from torch import Tensor
 
 from planners.training.allowed import Allowed
 from planners.training.blocks import Blocks, make_blocks
-from runtime.errors import SlipstreamError
+from planners.training.sections import section_numbers
 from runtime.scaffold import Scaffold
 
 LEAST = 1e-3  # no value is visible for sure
@@ -85,21 +85,3 @@ class Noise:
         rates = (1.0 - LEAST) * rates + LEAST
         of_row = np.take_along_axis(rates, self.section[np.maximum(places, 0)], axis=-1)
         return np.less(rng.random(places.shape), of_row)
-
-
-def section_numbers(scaffold: Scaffold) -> NDArray[np.int64]:
-    """[L] the number of each place's section."""
-    lengths = [span.stop - span.start for span in scaffold.sections]
-    return np.repeat(np.arange(len(lengths)), lengths)
-
-
-def check_sections(field: str, named: Mapping[str, object], scaffold: Scaffold) -> None:
-    """Insist on sections that the output has; raises SlipstreamError."""
-    known = [span.name for span in scaffold.sections]
-    if unknown := [name for name in named if name not in known]:
-        raise SlipstreamError(
-            f"the config's {field} names an unknown section",
-            expected=" or ".join(known),
-            found=unknown[0],
-            fix=f"change {field}, or the output language",
-        )

@@ -28,8 +28,9 @@ from planners.training.blocks import Blocks, Packing
 from planners.training.drafter import DrafterSettings, draw_blocks
 from planners.training.drafter_objective import block_loss, row_figures
 from planners.training.loop import Evaluate, train
-from planners.training.noise import Noise, check_sections, section_numbers
+from planners.training.noise import Noise
 from planners.training.objectives import token_loss, weighted_mean
+from planners.training.sections import check_sections, section_weights
 from planners.training.settings import CHECKED, Share, Spread, plain
 from planners.training.watch import Watch
 from runtime.scaffold import Scaffold
@@ -140,8 +141,7 @@ class SelfLessons:
         self.allowed = Allowed(scaffold, self.first, prompts.device)
         self.values = torch.nonzero(self.allowed.is_value)[:, 0]
         self.noise = Noise.of(scaffold, self.allowed, settings.noise, settings.hidden, mask_token)
-        of_section = torch.tensor([settings.weights.get(s.name, 1.0) for s in scaffold.sections])
-        weights = of_section[torch.from_numpy(section_numbers(scaffold))]
+        weights = section_weights(settings.weights, scaffold)
         self.weights = torch.cat([torch.ones(self.first), weights]).to(prompts.device)
         by_schema = settings.blocks == "schema"
         self.schema = SchemaBlocks.of(scaffold, block, self.first) if by_schema else None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, ClassVar
@@ -23,6 +24,7 @@ from planners.training.examples import Examples
 from planners.training.loop import Evaluate, train
 from planners.training.objectives import distance_loss, token_loss
 from planners.training.schedule import Schedule
+from planners.training.sections import check_sections, section_weights
 from planners.training.settings import CHECKED, Positive, Seed, Share, Spread, plain
 from planners.training.teacher import Teacher
 from planners.training.watch import Watch
@@ -40,6 +42,7 @@ class TargetSettings:
         aid_scale: m that the aid's output of 1 stands for.
         teacher_share: share of windows whose label is the teacher's path, not the recorded one.
         teacher_from: part of the steps before the teacher comes in.
+        weights: section -> weight of its values in the token loss; 1 where none is named.
     """
 
     __pydantic_config__: ClassVar[ConfigDict] = CHECKED
@@ -52,6 +55,7 @@ class TargetSettings:
     teacher_share: Share = 0.5
     teacher_from: Share = 0.625
     augmentation: Augmentation = field(default_factory=Augmentation)
+    weights: Mapping[str, Spread] = field(default_factory=dict)
 
 
 class TargetWithAids(nn.Module):
@@ -112,12 +116,19 @@ def train_target(
     until: int | None = None,
     watch: Watch | None = None,
 ) -> dict[str, float]:
-    """Train in place; the target ends with averaged weights. Returns the last evaluation."""
+    """Train in place; the target ends with averaged weights. Returns the last evaluation.
+
+    Raises:
+        SlipstreamError: `weights` name a section that the output has not.
+    """
+    scaffold = examples.scaffold
+    check_sections("training.weights", settings.weights, scaffold)
     torch.manual_seed(settings.seed)
     module = TargetWithAids(target).train()
     device = target.device
     module.to(device)
-    is_value = torch.from_numpy(examples.scaffold.is_value.astype(np.float32)).to(device)
+    is_value = torch.from_numpy(scaffold.is_value.astype(np.float32))
+    weights = (is_value * section_weights(settings.weights, scaffold)).to(device)
 
     def loss_of_step(step: int) -> tuple[Tensor, dict[str, float]]:
         rng = np.random.default_rng((settings.seed, step))
@@ -133,7 +144,7 @@ def train_target(
         outputs = examples.outputs(sample).to(device)
         tokens = torch.cat([prompts, outputs[:, :-1]], 1)
         logits, paths = module(tokens, prompts.shape[1] - 1)
-        words = token_loss(logits, outputs, is_value.expand(outputs.shape))
+        words = token_loss(logits, outputs, weights.expand(outputs.shape))
         metres = distance_loss(paths.float() * settings.aid_scale, truth.expand(paths.shape))
         loss = words + settings.aid * metres / settings.aid_scale
         return loss, {"nats": words.item(), "aid m": metres.item()}
