@@ -31,6 +31,7 @@ from planners.training.responses import respond
 from planners.training.schedule import Schedule
 from planners.training.target import TargetSettings, seeded_target, train_target
 from planners.training.teacher import TeacherSettings, train_teacher
+from runtime.errors import SlipstreamError
 from runtime.scaffold import free_scaffold
 from tests.planners.training.configs import drafter_config
 from tests.planners.training.conftest import SIZES
@@ -55,6 +56,27 @@ def first_losses(folder: Path, name: str) -> tuple[float, float]:
 
 def same(a: nn.Module, b: nn.Module) -> bool:
     return all(torch.equal(x, y) for x, y in zip(a.parameters(), b.parameters(), strict=True))
+
+
+def test_sections_of_the_target_weigh_what_the_config_says(
+    examples: Examples, straight: Recorded, tmp_path: Path
+) -> None:
+    """A section without weight leaves no trace in the loss; an unknown one is refused."""
+    names = [span.name for span in examples.scaffold.sections]
+    teacher = train_teacher(straight, STILL, TeacherSettings(Schedule(1, peak=0.01), width=8))
+
+    def nats(name: str, weights: dict[str, float]) -> float:
+        target = seeded_target(0, examples.tokenizer, examples.language, **SIZES)
+        how = replace(settings(1), weights=weights)
+        train_target(target, straight, examples, teacher, how, tmp_path / name, every=1)
+        return first_losses(tmp_path / name, "nats")[0]
+
+    plain = nats("plain", {})
+    parts = [nats(one, {other: float(other == one) for other in names}) for one in names]
+    assert min(parts) < plain < max(parts)
+    assert nats("twice", dict.fromkeys(names, 2.0)) == pytest.approx(plain)
+    with pytest.raises(SlipstreamError, match="training.weights"):
+        nats("unknown", {"weather": 1.0})
 
 
 def test_the_target_learns_and_resumes(
