@@ -15,7 +15,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-import runtime.decode as decode
 from benchmarks.common import (
     acceptance_length,
     console,
@@ -32,6 +31,7 @@ from planners.plan import Plan
 from planners.planner import Planner
 from runtime.accept import TREE_RULES
 from runtime.best_tree import best_nodes, best_tree
+from runtime.frame import Frame
 from runtime.marginals import Marginals
 from runtime.propose import Block
 from runtime.settings import RULES, DecodeSettings, Sampling
@@ -142,7 +142,7 @@ class Host:
 def timed_verification() -> Iterator[Host]:
     """Time the accept and commit steps, less the head's passes."""
     host = Host()
-    steps = {name: getattr(decode._Frame, name) for name in ("_accept", "_commit", "finish")}
+    steps = {name: getattr(Frame, name) for name in ("_accept", "_commit", "finish")}
 
     def timed(step: Callable[..., Any]) -> Callable[..., Any]:
         def run(frame: Any, *arguments: Any) -> Any:
@@ -159,13 +159,13 @@ def timed_verification() -> Iterator[Host]:
         return tokens
 
     for name in ("_accept", "_commit"):
-        setattr(decode._Frame, name, timed(steps[name]))
-    decode._Frame.finish = finish  # type: ignore[method-assign]
+        setattr(Frame, name, timed(steps[name]))
+    Frame.finish = finish  # type: ignore[method-assign]
     try:
         yield host
     finally:
         for name, step in steps.items():
-            setattr(decode._Frame, name, step)
+            setattr(Frame, name, step)
 
 
 def spectr(planner: Planner, frames: list[Window], k: int) -> dict[str, float]:

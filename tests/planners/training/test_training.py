@@ -75,7 +75,7 @@ def test_sections_of_the_target_weigh_what_the_config_says(
     parts = [nats(one, {other: float(other == one) for other in names}) for one in names]
     assert min(parts) < plain < max(parts)
     assert nats("twice", dict.fromkeys(names, 2.0)) == pytest.approx(plain)
-    with pytest.raises(SlipstreamError, match="training.weights"):
+    with pytest.raises(SlipstreamError, match=r"training\.weights"):
         nats("unknown", {"weather": 1.0})
 
 
