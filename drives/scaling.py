@@ -8,7 +8,7 @@ on which all settings have a plan. Its interval comes from resampled segments of
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -105,7 +105,7 @@ class Curve:
         kept = [plan.rollouts for plan, counts in zip(plans, self.compared, strict=True) if counts]
         forecast = calibration(kept, self.truth[self.compared], HORIZON)
         scores, other = self._scores(self._plans[name]), self._scores(self._plans[GREEDY])
-        latency = latencies(plans)
+        latency, one = latencies(plans), self._plans_of_one(name)
         return Point(
             name=name,
             rollouts=settings.rollouts,
@@ -118,6 +118,8 @@ class Curve:
             min_fde_5s=self._mean(np.array([each.min_fde for each in best])),
             miss_rate_5s=self._mean(np.array([each.miss_rate for each in best])),
             versus_greedy=self._paired(own, greedy),
+            mean_versus_greedy=self._read_versus(plans, "mean", greedy),
+            medoid_versus_greedy=self._read_versus(plans, "medoid", greedy),
             versus_kinematic=self._paired(own, self._best_kinematic),
             spread_5s=self._each(plans, lambda plan, truth: spread(plan.rollouts)[-1]),
             energy_score_5s=self._each(
@@ -136,19 +138,38 @@ class Curve:
             latency_ms=figure(self.bootstrap.mean(latency)),
             latency_p50_ms=figure(self.bootstrap.median(latency)),
             cost=figure(self.bootstrap.median(latency / latencies(self.replay.plans[GREEDY]))),
+            cost_of_one=figure(self.bootstrap.median(latency / latencies(one))) if one else None,
+            cache_of_one=_most_cache(plans) / max(_most_cache(one), 1) if one else None,
             target_passes=float(np.mean([plan.stats.target_passes for plan in plans])),
-            cache_mb=max(plan.stats.cache_bytes for plan in plans) / 1e6,
+            cache_mb=_most_cache(plans) / 1e6,
         )
 
+    def _plans_of_one(self, name: str) -> list[Plan] | None:
+        """Plans of one rollout at a setting's temperature; None if the sweep has none."""
+        wanted = replace(self.replay.settings[name], rollouts=1)
+        for other, settings in self.replay.settings.items():
+            if settings == wanted:
+                return self.replay.plans[other]
+        return None
+
     def _reading(self, plans: list[Plan], own: Floats, horizon: float) -> Reading:
+        columns = {name: self._mean(v) for name, v in self._read(plans, horizon).items()}
+        return Reading(plan=self._mean(ade(own, horizon)), **columns)
+
+    def _read(self, plans: list[Plan], horizon: float) -> dict[str, Floats]:
+        """Way of reading the rollouts -> [W] ADE, m."""
         frames = [
             rollout_figures(plan.rollouts, truth, horizon)
             for plan, truth in zip(plans, self.truth, strict=True)
         ]
-        columns = {
-            name: self._mean(np.array([frame[name] for frame in frames])) for name in frames[0]
-        }
-        return Reading(plan=self._mean(ade(own, horizon)), **columns)
+        return {name: np.array([frame[name] for frame in frames]) for name in frames[0]}
+
+    def _read_versus(self, plans: list[Plan], way: str, greedy: Floats) -> Paired:
+        own = {horizon: self._read(plans, horizon)[way] for horizon in (3.0, 5.0)}
+        return Paired(
+            ade_3s=self._mean(own[3.0] - ade(greedy, 3)),
+            ade_5s=self._mean(own[5.0] - ade(greedy, 5)),
+        )
 
     def _paired(self, own: Floats, other: Floats) -> Paired:
         return Paired(
@@ -189,3 +210,8 @@ class Curve:
     def _mean(self, values: Floats) -> Figure:
         """Over the compared frames."""
         return figure(self.bootstrap.mean(np.where(self.compared, values, np.nan)))
+
+
+def _most_cache(plans: list[Plan]) -> int:
+    """Most bytes of keys and values in a frame."""
+    return max(plan.stats.cache_bytes for plan in plans)

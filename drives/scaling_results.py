@@ -15,7 +15,7 @@ from drives.results import (
     Training,
 )
 
-SWEEP_VERSION = 1
+SWEEP_VERSION = 2
 
 
 class Reading(Strict):
@@ -42,6 +42,12 @@ class Point(Strict):
     min_fde_5s: Figure = Field(description="Least FDE of the N rollouts, an oracle, m.")
     miss_rate_5s: Figure = Field(description="Frames whose N rollouts all end over 2 m away.")
     versus_greedy: Paired = Field(description="The plan against the greedy plan, frame by frame.")
+    mean_versus_greedy: Paired = Field(
+        description="The rollouts' mean trajectory against the greedy plan, frame by frame."
+    )
+    medoid_versus_greedy: Paired = Field(
+        description="The rollouts' medoid against the greedy plan, frame by frame."
+    )
     versus_kinematic: Paired = Field(
         description="The plan against the kinematic baseline with the least ADE@5s here."
     )
@@ -65,6 +71,13 @@ class Point(Strict):
     latency_ms: Figure = Field(description="Mean observation to plan.")
     latency_p50_ms: Figure = Field(description="Of the median frame.")
     cost: Figure = Field(description="Median over the frames of latency / the greedy latency.")
+    cost_of_one: Figure | None = Field(
+        description="Median over the frames of latency / the latency of one rollout at the same "
+        "temperature; null without one in the sweep."
+    )
+    cache_of_one: float | None = Field(
+        description="cache_mb / that of one rollout at the same temperature."
+    )
     target_passes: float = Field(description="Target passes a frame, the prefill excluded.")
     cache_mb: float = Field(description="Most key/value memory of a frame, 10^6 bytes.")
 

@@ -82,7 +82,7 @@ def check_parity(
         if itself:
             check_self_drafting(
                 found.add,
-                reference.model,
+                reference.decoder,
                 partial(target_pass, engines),
                 partial(CacheRows, engines["target"]),
                 itself.block_size,

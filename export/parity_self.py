@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 import numpy as np
 import torch
-from transformers import Qwen3ForCausalLM
+from transformers import PreTrainedModel
 
 from export.cache_rows import MASKED, CacheRows, Floats, Ints, causal
 from runtime.engines.base import Array
@@ -22,7 +22,7 @@ Compare = Callable[[str, Array, torch.Tensor], None]
 
 def check_self_drafting(
     add: Compare,
-    model: Qwen3ForCausalLM,
+    decoder: PreTrainedModel,
     run: TargetPass,
     rows: Callable[[str, int, int], CacheRows],
     block: int,
@@ -31,12 +31,13 @@ def check_self_drafting(
     """A block over the trunk alone, then blocks of three rollouts over trunk and branches.
 
     Args:
+        decoder: transformers' text decoder, without a head.
         run: a pass of the target graph.
         rows: makes an empty part of the cache: which, capacity, rollouts.
         block: B; the passes are as wide, as far as positions go.
         start: first position.
     """
-    rng, vocab = np.random.default_rng(4), int(model.config.vocab_size)
+    rng, vocab = np.random.default_rng(4), int(decoder.config.vocab_size)
     width = min(block, 32)
     trunk, none = rows("trunk", 16, 1), rows("branch", 1, 1)
     prefix = rng.integers(0, vocab, (1, 11))
@@ -45,7 +46,7 @@ def check_self_drafting(
     tokens = rng.integers(0, vocab, (1, width))
     positions = start + 11 + np.arange(width)[None]
     found = run(tokens, positions, trunk, none, np.zeros((1, width, width), np.float32))
-    wanted = _reference(model, prefix[0], tokens[0], start)
+    wanted = _reference(decoder, prefix[0], tokens[0], start)
     add("self draft over trunk", found["hidden"][0], wanted)
 
     branch, kept = rows("branch", 8, 3), np.array([1, 4, 2])
@@ -61,20 +62,20 @@ def check_self_drafting(
     found = run(tokens, positions, trunk, branch, bias)
     for i in range(3):
         path = np.concatenate([prefix[0], more[i, : kept[i]]])
-        wanted = _reference(model, path, tokens[i, : real[i]], start)
+        wanted = _reference(decoder, path, tokens[i, : real[i]], start)
         add("self draft over trunk and branch", found["hidden"][i, : real[i]], wanted)
 
 
-def _reference(model: Qwen3ForCausalLM, path: Ints, block: Ints, start: int) -> torch.Tensor:
+def _reference(decoder: PreTrainedModel, path: Ints, block: Ints, start: int) -> torch.Tensor:
     """Hidden states [W, d] of a block [W] behind a path [P] that starts at a position."""
     length, first = len(path) + len(block), len(path)
     least = torch.finfo(torch.float32).min
     bias = torch.zeros(length, length).masked_fill(~_seen(length, first), least)
     tokens = torch.from_numpy(np.concatenate([path, block]))[None]
     positions = torch.arange(start, start + length)[None]
-    hidden: torch.Tensor = model.model(
-        tokens, attention_mask=bias[None, None], position_ids=positions
-    )[0]
+    hidden: torch.Tensor = decoder(tokens, attention_mask=bias[None, None], position_ids=positions)[
+        0
+    ]
     return hidden[0, first:]
 
 

@@ -16,16 +16,17 @@ from runtime.bundle import Bundle
 from runtime.engines.store import EngineStore, Precision, sm_name
 from runtime.errors import SlipstreamError
 from slipstream.commands.screen import Screen, banner
-from slipstream.estimate.acceptance import Acceptances, given, measured
+from slipstream.estimate import fast_ddrive
+from slipstream.estimate.acceptance import Acceptance, Acceptances, given, measured
 from slipstream.estimate.activations import Activations, of_engines
 from slipstream.estimate.bundle_shape import shape_of
 from slipstream.estimate.devices import check_precision, device_named
 from slipstream.estimate.frame import Frame, Work, break_even, estimate_frame, fits, most_rollouts
+from slipstream.estimate.frame_size import FrameSize
 from slipstream.estimate.named import model_named
 from slipstream.estimate.published import ROWS, WITHIN, slowdown_of_batches
 from slipstream.estimate.roofline import ACTIVATIONS, FORMULA, Roofline
 from slipstream.estimate.shape import ModelShape
-from slipstream.estimate.work import tokens_of
 
 SHOWN = (1, 2, 4, 8, 16, 32, 64)
 
@@ -61,30 +62,22 @@ def run_estimate(request: Request) -> None:
     model = shape_of(bundle) if bundle else model_named(request.bundle)
     built = of_engines(bundle, precision, device, EngineStore(request.engines)) if bundle else None
     roofline = Roofline(model, device, precision, None, built.bytes if built else None)
-    prompt, prefix, tail = _tokens(request, bundle)
-    plain = Work(prompt, prefix, tail)
-    acceptances = _acceptances(request, model, bundle)
+    size = FrameSize(model, bundle, request.prompt, request.prefix, request.tail)
+    acceptances = _acceptances(request, model, bundle, size)
 
     def work(n: int) -> Work:
-        if acceptances is None:
-            return plain
-        return Work(prompt, prefix, tail, acceptances.of(n).length, acceptances.of(n).block)
+        return size.drafted(acceptances.of(n)) if acceptances else size.plain
 
     counts = _counts(request, model)
     frames = [estimate_frame(roofline, work(n), n) for n in counts]
-    facts = _facts(roofline, plain)
+    facts = _facts(roofline, size.plain)
     facts["decoding"] = (
         acceptances.text(counts) if acceptances else "plain decoding, one token a pass"
     )
     facts["activations"] = _activations(request, roofline, built)
     if model.draft:
-        block = acceptances.of(counts[0]).block if acceptances else request.block or model.block
-        least = break_even(roofline, plain, counts[0], block)
-        facts["drafting pays from"] = (
-            f"acceptance length {least:.2f} (block {block}, N = {counts[0]})"
-            if least
-            else f"never, with block {block} and N = {counts[0]}"
-        )
+        block = request.block or model.block
+        facts |= _gain(roofline, size, acceptances, counts[0], block)
     if request.deadline_ms is not None:
         n = most_rollouts(roofline, work, request.deadline_ms / 1e3)
         alone = estimate_frame(roofline, work(1), 1).seconds
@@ -100,28 +93,14 @@ def run_estimate(request: Request) -> None:
     _show(facts, frames, roofline, request.deadline_ms)
 
 
-def _tokens(request: Request, bundle: Bundle | None) -> tuple[int, int, int]:
-    given = (request.prompt, request.prefix, request.tail)
-    if given[0] is not None and given[1] is not None and given[2] is not None:
-        return given[0], given[1], given[2]
-    if bundle is None:
-        raise SlipstreamError(
-            f"{request.bundle} is no bundle, so its frames have no known length",
-            expected="--prompt, --prefix and --tail in tokens",
-            found=", ".join("none" if value is None else str(value) for value in given),
-            fix=f"slipstream estimate {request.bundle} --device {request.device} "
-            "--prompt 512 --prefix 64 --tail 64",
-        )
-    found = tokens_of(bundle)
-    prompt, prefix, tail = (
-        known if value is None else value for value, known in zip(given, found, strict=True)
-    )
-    return prompt, prefix, tail
-
-
-def _acceptances(request: Request, model: ModelShape, bundle: Bundle | None) -> Acceptances | None:
-    if request.acceptance_length is None and request.report is None:
-        return None
+def _acceptances(
+    request: Request, model: ModelShape, bundle: Bundle | None, size: FrameSize
+) -> Acceptances | None:
+    length, block = request.acceptance_length, request.block or model.block
+    if length is None and request.report is None:
+        if not size.as_published or block != fast_ddrive.BLOCK:
+            return None
+        return given(fast_ddrive.LENGTH, block, schema=True, source=fast_ddrive.SOURCE)
     if model.draft is None:
         raise SlipstreamError(
             f"{request.bundle} has no drafter, so nothing is accepted",
@@ -129,13 +108,36 @@ def _acceptances(request: Request, model: ModelShape, bundle: Bundle | None) -> 
             found="one of them",
             fix="leave it out, or export with --draft DRAFTER",
         )
-    block = request.block or model.block
-    if request.acceptance_length is not None:
-        if request.acceptance_length > block:
-            raise _bad("--acceptance-length", f"1 to {block}, the block", request.acceptance_length)
-        return given(request.acceptance_length, block)
+    if length is not None:
+        most, what = block, "the block"
+        if model.drafts_itself:
+            most, what = size.blocks(block).longest, "tokens of the schema's longest block"
+        if length > most:
+            raise _bad("--acceptance-length", f"1 to {most}, {what}", length)
+        return given(length, block, schema=model.drafts_itself)
     assert request.report is not None
     return measured(request.report, bundle, block)
+
+
+def _gain(
+    roofline: Roofline, size: FrameSize, acceptances: Acceptances | None, rollouts: int, block: int
+) -> dict[str, str]:
+    """From where drafting pays, and where it is drafted, against plain decoding."""
+    of_schema = roofline.model.drafts_itself
+    taken = acceptances.of(rollouts) if acceptances else Acceptance(1.0, block, "", of_schema)
+    work = size.drafted(taken)
+    least = break_even(roofline, work, rollouts)
+    where = f"block {taken.block}"
+    if work.blocks:
+        where = f"schema's blocks of {taken.block}"
+    facts = {"drafting pays from": f"acceptance length {least:.2f} ({where}, N = {rollouts})"}
+    if least is None:
+        facts = {"drafting pays from": f"never, with {where} and N = {rollouts}"}
+    if acceptances:
+        plain = estimate_frame(roofline, size.plain, rollouts).seconds
+        ratio = plain / estimate_frame(roofline, work, rollouts).seconds
+        facts["plain decoding"] = f"{1e3 * plain:.0f} ms at N = {rollouts}, {ratio:.2f}x as long"
+    return facts
 
 
 def _counts(request: Request, model: ModelShape) -> list[int]:
@@ -158,8 +160,8 @@ def _facts(roofline: Roofline, work: Work) -> dict[str, str]:
         "frame": f"prompt {work.prompt} tokens, {work.prefix} before the fork, {work.tail} behind",
         "formula": FORMULA,
         "factors": f"e_b {factors.bandwidth:g}, e_c {factors.compute:g}, "
-        f"t_block {factors.block * 1e6:g} us; tables and drafter at least 16 bits; "
-        "no host time, no sampling, no cameras",
+        f"t_block {factors.block * 1e6:g} us; tables, drafter and cameras at least 16 bits; "
+        f"no host time, no sampling{'' if model.vision else ', no cameras'}",
     }
 
 
@@ -196,16 +198,16 @@ def _show(
         grid.add_row(name, Text(value))  # a report's words are no markup
     console.print(grid, highlight=False)
     deadline = None if deadline_ms is None else deadline_ms / 1e3
-    latency = _table(
-        "N", "prefill", "draft", "verify", "head", "frame, ms", "rounds", "tok/round", ""
-    )
+    encode = ("encode",) if roofline.model.vision else ()
+    stages = (*encode, "prefill", "draft", "verify", "head")
+    latency = _table("N", *stages, "frame, ms", "rounds", "tok/round", "")
     memory = _table("N", "weights", "keys and values", "workspace", "memory", "")
     for frame in frames:
         n, size = str(frame.rollouts), roofline.device.memory
-        stages = (frame.prefill, frame.draft, frame.verify, frame.head, frame.seconds)
+        took = (*(getattr(frame, stage) for stage in stages), frame.seconds)
         late = "" if deadline is None else _fits(frame.seconds <= deadline)
         rounds = (f"{frame.rounds:.0f}", f"{frame.acceptance_length:.2f}")
-        latency.add_row(n, *(f"{1e3 * s:.2f}" for s in stages), *rounds, late)
+        latency.add_row(n, *(f"{1e3 * s:.2f}" for s in took), *rounds, late)
         parts = (frame.weights, frame.cache, frame.workspace, frame.memory)
         memory.add_row(n, *(_mb(part) for part in parts), _fits(fits(frame, size, None)))
     console.print(latency)
@@ -228,6 +230,7 @@ def _json(facts: dict[str, str], frames: Sequence[Frame], roofline: Roofline) ->
         {
             "rollouts": frame.rollouts,
             "ms": {
+                "encode": 1e3 * frame.encode,
                 "prefill": 1e3 * frame.prefill,
                 "draft": 1e3 * frame.draft,
                 "verify": 1e3 * frame.verify,

@@ -47,6 +47,7 @@ def show_sweep(sweep: Scaling, console: Console) -> None:
         for point in points:
             table.add_row(*_row(point, shown), end_section=point is points[-1])
     console.print(table)
+    console.print(_against(sweep))
     frames = f"{sweep.compared} of {sweep.frames} frames have every plan and are compared"
     frames += f", {sweep.rated_frames} of them rated" if rated else ""
     cut = [drive.windows for drive in sweep.drives if drive.windows is not None]
@@ -63,6 +64,29 @@ def show_sweep(sweep: Scaling, console: Console) -> None:
     )
     for sentence in verdicts(sweep):
         console.print(f"• {sentence}", highlight=False)
+
+
+def _against(sweep: Scaling) -> Table:
+    """What each reading of the rollouts gains on greedy, and what they cost beside one rollout."""
+    table = Table(
+        title="Against greedy: difference of ADE@5s in m, frame by frame",
+        title_justify="left",
+        box=box.SIMPLE_HEAD,
+        pad_edge=False,
+        padding=(0, 1, 0, 0),
+    )
+    headings = ("", "mean of N", "medoid of N", "latency\nof N = 1", "KV\nof N = 1")
+    for heading in headings:
+        table.add_column(heading, justify="right" if heading else "left", no_wrap=True)
+    for points in sweep.curves().values():
+        for point in points:
+            gains = (point.mean_versus_greedy.ade_5s, point.medoid_versus_greedy.ade_5s)
+            cells = (" ".join((_text(gain, sign=True), _interval(gain))) for gain in gains)
+            cost, cache = point.cost_of_one, point.cache_of_one
+            factors = (cost.value if cost else None, cache)
+            costs = ("-" if factor is None else f"{factor:.2f}x" for factor in factors)
+            table.add_row(point.name, *cells, *costs, end_section=point is points[-1])
+    return table
 
 
 def verdicts(sweep: Scaling) -> list[str]:

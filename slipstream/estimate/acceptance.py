@@ -8,16 +8,22 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from runtime.bundle import Bundle
+from runtime.settings import BY_SCHEMA
 from slipstream.estimate.measured import fastest_drafting
 
 
 @dataclass(frozen=True)
 class Acceptance:
-    """Tokens committed a round with a drafted block, and where the figure comes from."""
+    """Tokens committed a round with a drafted block, and where the figure comes from.
+
+    Attributes:
+        block: its rows, or with `schema` the values of a block of the output's schema.
+    """
 
     length: float
     block: int
     source: str
+    schema: bool = False
 
 
 class Acceptances:
@@ -44,7 +50,8 @@ class Acceptances:
 
     def _part(self, at: int, counts: Sequence[int], of_several: bool) -> str:
         known = self._known[at]
-        text = f"block {known.block}, acceptance length {known.length:.2f} ({known.source}"
+        of = "schema's blocks of" if known.schema else "block"
+        text = f"{of} {known.block}, acceptance length {known.length:.2f} ({known.source}"
         others = [str(n) for n in counts if n != at]
         if self._measured and others:
             text += f", taken for N = {', '.join(others)} too"
@@ -54,9 +61,9 @@ class Acceptances:
         return min(self._known, key=lambda n: (abs(math.log(n / rollouts)), -n))
 
 
-def given(length: float, block: int) -> Acceptances:
+def given(length: float, block: int, *, schema: bool = False, source: str = "given") -> Acceptances:
     """One figure for every number of rollouts."""
-    return Acceptances({1: Acceptance(length, block, "given")}, measured=False)
+    return Acceptances({1: Acceptance(length, block, source, schema)}, measured=False)
 
 
 def measured(path: Path, bundle: Bundle | None, block: int) -> Acceptances:
@@ -64,7 +71,7 @@ def measured(path: Path, bundle: Bundle | None, block: int) -> Acceptances:
 
     Args:
         bundle: that is estimated; a report of another one is said to be so.
-        block: for decoders whose width the cost gate chose.
+        block: for decoders whose width the cost gate or the drafter chose.
 
     Raises:
         SlipstreamError: as `slipstream.estimate.measured.fastest_drafting`.
@@ -72,12 +79,14 @@ def measured(path: Path, bundle: Bundle | None, block: int) -> Acceptances:
     report, fastest = fastest_drafting(path)
     known = {}
     for n, decoder in fastest.items():
-        width = decoder.settings.block or block
+        width, schema = decoder.settings.block or block, decoder.settings.method in BY_SCHEMA
         source = f"measured: {decoder.name} at N = {n}, "
         source += f"{report.frames} frames of {report.drive.name}"
         if bundle and report.bundle.key != bundle.key:
             source += f", ANOTHER BUNDLE ({report.bundle.name} {report.bundle.key})"
         if decoder.settings.block is None:
             source += ", widths by the cost gate"
-        known[n] = Acceptance(min(decoder.acceptance_length, float(width)), width, source)
+        # a block of the schema holds fixed tokens besides its values
+        length = decoder.acceptance_length
+        known[n] = Acceptance(length if schema else min(length, width), width, source, schema)
     return Acceptances(known, measured=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,7 +12,7 @@ import onnx
 from runtime.bundle import AttentionDims, Bundle, DraftDims
 from runtime.engines.profiles import Profile, default_profiles
 from runtime.errors import BundleError
-from slipstream.estimate.shape import Largest, ModelShape, NetworkShape
+from slipstream.estimate.shape import Largest, ModelShape, NetworkShape, VisionShape
 
 # An initializer keeps its size through these: a stored bf16 or int8 matrix is the same matrix.
 _SAME_MATRIX = {"Cast", "Transpose", "Identity", "DequantizeLinear"}
@@ -48,6 +49,7 @@ def shape_of(bundle: Bundle) -> ModelShape:
         most_rollouts=limits.rollouts,
         stored=sum(path.stat().st_size for path in _weight_files(bundle)),
         largest=_largest(default_profiles(manifest, "target")),
+        vision=_vision(bundle.graph_path("vision")) if manifest.vision else None,
     )
 
 
@@ -86,15 +88,7 @@ def _network(path: Path, dims: AttentionDims, block_input: str) -> NetworkShape:
 
 
 def _products(path: Path, block_input: str) -> list[_Product]:
-    try:
-        graph = onnx.load(path, load_external_data=False).graph
-    except Exception as error:  # protobuf raises its own, without a common base
-        raise BundleError(
-            f"{path} can't be read",
-            expected="an ONNX graph",
-            found=str(error),
-            fix="slipstream export TARGET --draft DRAFTER -o BUNDLE",
-        ) from error
+    graph = _read(path).graph
     matrices = {tensor.name: tuple(tensor.dims) for tensor in graph.initializer}
     from_block = {block_input}
     found = []
@@ -103,7 +97,10 @@ def _products(path: Path, block_input: str) -> list[_Product]:
             matrices[node.output[0]] = matrices[node.input[0]]
         if any(name in from_block for name in node.input):
             from_block.update(node.output)
-        if node.op_type not in ("MatMul", "Gemm"):
+        if node.op_type == "MatMulNBits":  # its matrix is packed; its size is written down
+            sizes = {each.name: int(each.i) for each in node.attribute}
+            matrices[node.input[1]] = (sizes["K"], sizes["N"])
+        elif node.op_type not in ("MatMul", "Gemm", "MatMulInteger"):
             continue
         for name in node.input[:2]:
             dims = matrices.get(name, ())
@@ -117,3 +114,39 @@ def _products(path: Path, block_input: str) -> list[_Product]:
             fix="slipstream export TARGET --draft DRAFTER -o BUNDLE",
         )
     return found
+
+
+def _vision(path: Path) -> VisionShape:
+    """Every shape of a vision graph is known, so all its products are counted, attention too."""
+    graph = onnx.shape_inference.infer_shapes(_read(path)).graph
+    named = (*graph.value_info, *graph.input, *graph.output)
+    shapes = {v.name: [d.dim_value for d in v.type.tensor_type.shape.dim] for v in named}
+    stored = {tensor.name: list(tensor.dims) for tensor in graph.initializer}
+    for node in graph.node:
+        if node.op_type in _SAME_MATRIX and node.input[0] in stored:
+            stored[node.output[0]] = stored[node.input[0]]
+    products = [node for node in graph.node if node.op_type == "MatMul"]
+    rows, _ = shapes[graph.input[0].name]
+    return VisionShape(
+        blocks=sum(node.input[1].endswith("attn.qkv") for node in products),
+        weights=sum(
+            math.prod(stored[node.input[1]]) for node in products if node.input[1] in stored
+        ),
+        operations=sum(
+            2.0 * math.prod(shapes[node.output[0]]) * shapes[node.input[0]][-1] for node in products
+        ),
+        rows=rows,
+        widest=max(max(stored.get(node.input[1], [0])) for node in products),
+    )
+
+
+def _read(path: Path) -> onnx.ModelProto:
+    try:
+        return onnx.load(path, load_external_data=False)
+    except Exception as error:  # protobuf raises its own, without a common base
+        raise BundleError(
+            f"{path} can't be read",
+            expected="an ONNX graph",
+            found=str(error),
+            fix="slipstream export TARGET --draft DRAFTER -o BUNDLE",
+        ) from error

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 
+from runtime.fits import SLACK
 from slipstream.estimate.roofline import Pass, Roofline
+from slipstream.estimate.schema import Blocks
 
 USABLE = 0.85  # of the module's memory: the rest is the system's
 
@@ -19,6 +21,8 @@ class Work:
         prefix: output tokens before the fork; tail: behind it, of every rollout.
         acceptance_length: tokens committed per round; 1 with `block` 1 is plain decoding.
         block: rows that a round drafts and verifies; 1 drafts nothing.
+        blocks: of the schema, where rounds end with them; then no round is wider than what is left
+            of its block.
     """
 
     prompt: int
@@ -26,6 +30,23 @@ class Work:
     tail: int
     acceptance_length: float = 1.0
     block: int = 1
+    blocks: Blocks | None = None
+
+    @property
+    def drafts(self) -> bool:
+        return self.block > 1 or self.blocks is not None
+
+    def rounds(self, *, behind: bool) -> Iterator[tuple[float, float]]:
+        """Rounds of one rollout before or behind the fork: how many, and rows of each."""
+        if self.blocks is None:
+            tokens = self.tail if behind else self.prefix
+            yield tokens / self.acceptance_length, float(self.block)
+            return
+        widest = self.blocks.widest or self.blocks.longest
+        for tokens in self.blocks.tail if behind else self.blocks.prefix:
+            # what is left of the block: all of it at first, and a round's tokens fewer each time
+            left = (tokens + min(self.acceptance_length, tokens)) / 2
+            yield tokens / self.acceptance_length, min(left, widest)
 
 
 @dataclass(frozen=True)
@@ -34,6 +55,7 @@ class Frame:
 
     rollouts: int
     acceptance_length: float
+    encode: float
     prefill: float
     draft: float
     verify: float
@@ -45,7 +67,7 @@ class Frame:
 
     @property
     def seconds(self) -> float:
-        return self.prefill + self.draft + self.verify + self.head
+        return self.encode + self.prefill + self.draft + self.verify + self.head
 
     @property
     def memory(self) -> float:
@@ -53,32 +75,35 @@ class Frame:
 
 
 def estimate_frame(roofline: Roofline, work: Work, rollouts: int) -> Frame:
-    """One frame: the prompt, then rounds for the prefix alone, then rounds for all rollouts."""
-    model, block = roofline.model, work.block
-    parts = (  # rollouts, tokens of each, rows of branch and trunk on average
-        (1, work.prefix, 0.0, work.prompt + work.prefix / 2),
-        (rollouts, work.tail, work.tail / 2, float(work.prompt + work.prefix)),
+    """One frame: pictures, prompt, rounds for the prefix alone, then rounds for all rollouts."""
+    model = roofline.model
+    parts = (  # rollouts, rows of branch and trunk on average
+        (1, 0.0, work.prompt + work.prefix / 2),
+        (rollouts, work.tail / 2, float(work.prompt + work.prefix)),
     )
     draft = verify = head = total = 0.0
-    for n, tokens, branch, trunk in parts:
-        rounds = tokens / work.acceptance_length
-        total += rounds
-        verify += rounds * roofline.network(model.target, Pass(n, block, trunk, branch))
-        head += rounds * roofline.head(n * block)
-        if model.draft and block > 1:
-            drafting = Pass(n, block, trunk, branch, context=work.acceptance_length)
-            draft += rounds * roofline.network(model.draft, drafting)
-            head += rounds * roofline.head(n * block)
+    for behind, (n, branch, trunk) in enumerate(parts):
+        for rounds, rows in work.rounds(behind=bool(behind)):
+            total += rounds
+            verify += rounds * roofline.network(model.target, Pass(n, rows, trunk, branch))
+            head += rounds * roofline.head(n * rows)
+            if model.draft and work.drafts:
+                context = 0.0 if model.drafts_itself else work.acceptance_length
+                drafting = Pass(n, rows, trunk, branch, context)
+                draft += rounds * roofline.network(model.draft, drafting)
+                head += rounds * roofline.head(n * rows)
     return Frame(
         rollouts=rollouts,
         acceptance_length=work.acceptance_length,
+        encode=roofline.vision(),
         prefill=roofline.network(model.target, Pass(1, work.prompt, 0.0, 0.0)),
         draft=draft,
         verify=verify,
         head=head,
         rounds=total,
         weights=roofline.weights(),
-        cache=roofline.cache(rollouts),
+        # a chain's branch is as long as what it writes; one rollout stays in the trunk
+        cache=roofline.cache(rollouts, work.tail + SLACK if rollouts > 1 else 1),
         workspace=roofline.workspace(rollouts, work.prompt),
     )
 
@@ -102,20 +127,25 @@ def most_rollouts(roofline: Roofline, work: Callable[[int], Work], deadline: flo
     return max(fitting, default=0)
 
 
-def break_even(roofline: Roofline, plain: Work, rollouts: int, block: int) -> float | None:
-    """The acceptance length from which drafting a block is faster than plain decoding.
+def break_even(roofline: Roofline, drafted: Work, rollouts: int) -> float | None:
+    """The acceptance length from which drafting is faster than plain decoding.
 
-    None where a drafted block never pays, not even when all of it stands.
+    None where it never pays, not even when all of every block stands.
+
+    Args:
+        drafted: whatever its acceptance length.
     """
+    plain = replace(drafted, acceptance_length=1.0, block=1, blocks=None)
     bound = estimate_frame(roofline, plain, rollouts).seconds
+    most = float(drafted.blocks.longest if drafted.blocks else drafted.block)
 
     def seconds(length: float) -> float:
-        work = Work(plain.prompt, plain.prefix, plain.tail, length, block)
+        work = replace(drafted, acceptance_length=length)
         return estimate_frame(roofline, work, rollouts).seconds
 
-    if seconds(float(block)) >= bound:
+    if seconds(most) >= bound:
         return None
-    low, high = 1.0, float(block)
+    low, high = 1.0, most
     for _ in range(40):
         middle = (low + high) / 2
         low, high = (low, middle) if seconds(middle) < bound else (middle, high)

@@ -24,15 +24,14 @@ def fastest_drafting(path: Path) -> tuple[Report, dict[int, Decoder]]:
         raise _impossible(path, "frames", "at least 1", report.frames)
     timed: dict[int, list[tuple[float, Decoder]]] = {}
     for i, found in enumerate(report.decoders):
-        # a block of the schema is no number of rows; under a deadline rollouts are no number
-        plain = found.settings.method not in BY_SCHEMA and found.settings.budget_ms is None
-        if found.settings.method in DRAFTING and plain:
+        # under a deadline rollouts are no number
+        if found.settings.method in DRAFTING and found.settings.budget_ms is None:
             mean = _checked(path, f"decoders.{i}", found, report.output_tokens)
             timed.setdefault(found.settings.rollouts, []).append((mean, found))
     if not timed:
         raise SlipstreamError(
             f"{path} compares no drafting decoder",
-            expected="a report with dflash, ddtree or spectr",
+            expected=f"one of {', '.join(DRAFTING)}, without a deadline",
             found=", ".join(found.name for found in report.decoders),
             fix=_RUN,
         )
@@ -43,8 +42,9 @@ def fastest_drafting(path: Path) -> tuple[Report, dict[int, Decoder]]:
 def _checked(path: Path, where: str, found: Decoder, most: int) -> float:
     """Its mean latency in ms."""
     block, length = found.settings.block, found.acceptance_length
-    if block is not None and not 2 <= block <= WIDEST:
-        raise _impossible(path, f"{where}.settings.block", f"2 to {WIDEST}, or null", block)
+    least = 1 if found.settings.method in BY_SCHEMA else 2
+    if block is not None and not least <= block <= WIDEST:
+        raise _impossible(path, f"{where}.settings.block", f"{least} to {WIDEST}, or null", block)
     if not 1 <= found.settings.rollouts <= WIDEST:
         rollouts = f"{where}.settings.rollouts"
         raise _impossible(path, rollouts, f"1 to {WIDEST}", found.settings.rollouts)

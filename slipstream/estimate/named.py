@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from runtime.errors import SlipstreamError
+from slipstream.estimate import fast_ddrive
 from slipstream.estimate.shape import ModelShape, NetworkShape
 
 ROWS = (1024, 512)  # trunk and branch capacity where no bundle says
@@ -176,6 +177,7 @@ MODELS: dict[str, ModelShape] = {
             _qwen3_draft(2, 4096, 12288),
             block=8,
         ),
+        fast_ddrive.model(),
     )
 }
 

@@ -62,7 +62,8 @@ class Roofline:
         self.factors = factors or Factors()
         self.rate = device.operations(precision)
         self.weight_bytes = WEIGHT_BITS[precision] / 8
-        # below 16 bits only the target's matrices are quantized, as in published checkpoints
+        # below 16 bits only the target's matrices are quantized, as in published checkpoints: no
+        # tables, no drafter, no vision tower
         self.table_bytes = self.draft_bytes = max(self.weight_bytes, 2.0)
         self.activation_bytes = 4.0 if precision == "fp32" else 2.0
 
@@ -91,6 +92,14 @@ class Roofline:
         seconds = self._seconds(table * self.table_bytes + logits, 2.0 * rows * table)
         return seconds + self.factors.block
 
+    def vision(self) -> float:
+        """s of the vision tower over all pictures of a frame; 0 without cameras."""
+        tower = self.model.vision
+        if tower is None:
+            return 0.0
+        read = tower.weights * self.table_bytes
+        return self._seconds(read, tower.operations) + tower.blocks * self.factors.block
+
     def _seconds(self, read: float, operations: float) -> float:
         by_bytes = read / (self.factors.bandwidth * self.device.bandwidth)
         return max(by_bytes, operations / (self.factors.compute * self.rate))
@@ -101,12 +110,17 @@ class Roofline:
         drafter = sum(network.weights for network in model.networks[1:])
         tables = model.table * (1 if model.tied else 2)
         target = model.target.weights * self.weight_bytes
-        return target + drafter * self.draft_bytes + tables * self.table_bytes
+        tower = self.model.vision.weights if self.model.vision else 0
+        return target + drafter * self.draft_bytes + (tables + tower) * self.table_bytes
 
-    def cache(self, rollouts: int) -> float:
-        """Bytes of keys and values, trunk + N * branch, and of recurrent state."""
-        networks = self.model.networks
-        rows = self.model.trunk_rows + rollouts * self.model.branch_rows
+    def cache(self, rollouts: int, branch: int | None = None) -> float:
+        """Bytes of keys and values, trunk + N * branch, and of recurrent state.
+
+        Args:
+            branch: rows of one, where fewer than the model's limit will do.
+        """
+        networks, most = self.model.networks, self.model.branch_rows
+        rows = self.model.trunk_rows + rollouts * min(most if branch is None else branch, most)
         kept = sum(network.cache_row for network in networks) * rows * self.activation_bytes
         return kept + sum(network.state for network in networks) * rollouts * 4.0
 
@@ -121,7 +135,10 @@ class Roofline:
         if self.activations is not None:
             return self.activations + logits
         largest = model.largest or Largest(prompt, rollouts, model.block)
+        tower = model.vision
+        pictures = 4.0 * tower.rows * tower.widest * self.activation_bytes if tower else 0.0
         return logits + max(
+            pictures,
             self._pass_memory(1, largest.prompt, 0),
             self._pass_memory(largest.rollouts, largest.rows, model.branch_rows),
         )

@@ -40,6 +40,25 @@ class NetworkShape:
 
 
 @dataclass(frozen=True)
+class VisionShape:
+    """A vision tower with the pictures of one rig.
+
+    Attributes:
+        blocks: layers.
+        weights: elements of its matrices.
+        operations: of one run over all pictures.
+        rows: patches of all pictures together.
+        widest: elements of the widest row.
+    """
+
+    blocks: int
+    weights: int
+    operations: float
+    rows: int
+    widest: int
+
+
+@dataclass(frozen=True)
 class Largest:
     """The largest passes that a bundle's engines are built for, whatever a frame needs.
 
@@ -60,12 +79,14 @@ class ModelShape:
     Attributes:
         width, vocab: d and V; the head is a d x V matrix.
         tied: embedding and head are one table in memory.
-        block: rows of a drafted block, the anchor included; 1 without a drafter.
+        block: rows of a drafted block, the anchor included (of a target that drafts for itself the
+            values of a block of the schema); 1 without a drafter.
         draft: the target's own shape, the very same object, where it drafts for itself.
         trunk_rows, branch_rows: cache capacities.
         most_rollouts: that the model was made for.
         stored: bytes of the files, None for a named configuration.
         largest: passes of its engines; None: those of the frame.
+        vision: of a target that looks through cameras.
     """
 
     name: str
@@ -80,12 +101,17 @@ class ModelShape:
     most_rollouts: int
     stored: int | None = None
     largest: Largest | None = None
+    vision: VisionShape | None = None
+
+    @property
+    def drafts_itself(self) -> bool:
+        return self.draft is self.target
 
     @property
     def networks(self) -> list[NetworkShape]:
         """Those with weights and caches of their own."""
-        own = self.draft is not None and self.draft is not self.target
-        return [self.target, self.draft] if own and self.draft else [self.target]
+        own = None if self.drafts_itself else self.draft
+        return [self.target, own] if own else [self.target]
 
     @property
     def table(self) -> int:

@@ -87,6 +87,8 @@ def test_greedy_is_the_baseline_that_it_rolls_out(frames: list[Window]) -> None:
     assert found.greedy.energy_score_5s.value == pytest.approx(found.greedy.fde_5s.value)
     assert found.greedy.versus_greedy.ade_5s.value == 0
     assert found.greedy.cost.value == 1
+    assert found.greedy.mean_versus_greedy.ade_5s.value == 0
+    assert found.greedy.medoid_versus_greedy.ade_3s.value == 0
 
 
 def test_averaging_undoes_the_noise_of_sampling_and_no_more(frames: list[Window]) -> None:
@@ -102,6 +104,21 @@ def test_averaging_undoes_the_noise_of_sampling_and_no_more(frames: list[Window]
         assert (point.ade_5s.min_ade.value or 0) <= (point.ade_5s.mean_of_ade.value or 0)
         gain = point.versus_greedy.ade_5s.value or 0
         assert gain == pytest.approx((point.ade_5s.plan.value or 0) - greedy, abs=1e-9)
+        for gained, reading in (
+            (point.mean_versus_greedy, point.ade_5s.mean),
+            (point.medoid_versus_greedy, point.ade_5s.medoid),
+        ):
+            wanted = (reading.value or 0) - greedy
+            assert gained.ade_5s.value == pytest.approx(wanted, abs=1e-9)
+            assert gained.ade_5s.low is not None
+            assert gained.ade_3s.value != gained.ade_5s.value
+    costs = [p.cost_of_one for p in points]
+    assert costs[0] is not None
+    assert costs[0].value == 1
+    alone = curve(frames[:4])
+    alone.replay.settings.pop("T=1 ×1")
+    alone.replay.plans.pop("T=1 ×1")
+    assert (alone.point("T=1 ×2").cost_of_one, alone.point("T=1 ×2").cache_of_one) == (None, None)
     ratio = [p.spread_ratio_5s for p in points]
     assert ratio[0] is None
     assert all(each is not None and each > 0 for each in ratio[1:])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,8 +16,10 @@ from export.bundle import export_bundle
 from export.checkpoint import CheckpointError
 from export.differences import TOLERANCE
 from export.parity_self import _seen
+from export.rig import Camera, RigOptions
+from export.self_draft import KEY
 from planners.nets.qwen3 import load_target
-from runtime.bundle import Bundle
+from runtime.bundle import Bundle, Limits
 from runtime.decode import Decoder
 from runtime.engines.onnx import OnnxEngine
 from runtime.errors import SlipstreamError
@@ -26,6 +29,7 @@ from runtime.schema import schema_blocks
 from runtime.settings import DRAFTING, DecodeSettings
 from slipstream.estimate.bundle_shape import shape_of
 from tests.export.conftest import LIMITS
+from tests.vlm_families import Family, make_vlm
 
 CHECKS = ("self draft over trunk", "self draft over trunk and branch")
 SAID = {"block_size": 8, "mask_token_id": 257, "scaffold_in_block": True}
@@ -166,3 +170,17 @@ def test_the_estimate_counts_it_once(altered: Alter, drafter: Path, tmp_path: Pa
     assert own.draft is own.target
     assert (len(own.networks), len(two.networks)) == (1, 2)
     assert own.block == 8
+
+
+@pytest.mark.parametrize("family", ["qwen2_5_vl", "qwen3_vl"])
+def test_a_vlm_that_drafts_for_itself(family: Family, tmp_path: Path) -> None:
+    """As the published Fast-dDrive is: a text decoder with M-RoPE, and cameras."""
+    target = make_vlm(tmp_path / "target", family)
+    config = json.loads((target / "config.json").read_text())
+    (target / "config.json").write_text(json.dumps(config | {KEY: SAID}))
+    rig = RigOptions([Camera("front", 96, 72)])
+    limits = Limits(trunk=512, branch=64, rollouts=2, max_position=512)
+    manifest = export_bundle(target, None, tmp_path / "bundle", limits=limits, rig=rig)
+    assert manifest.draft is not None
+    assert manifest.draft.of_target
+    assert all(0 < manifest.provenance.parity[check] <= TOLERANCE for check in CHECKS)

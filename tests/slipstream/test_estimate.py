@@ -255,9 +255,10 @@ def test_a_model_that_does_not_fit_the_memory_fits_no_deadline() -> None:
 
 def test_break_even_is_where_both_take_the_same(tiny: Roofline) -> None:
     plain = Work(100, 80, 90)
-    least = break_even(tiny, plain, 4, 16)
+    drafting = replace(plain, block=16)
+    least = break_even(tiny, drafting, 4)
     assert least is not None
-    drafted = estimate_frame(tiny, replace(plain, acceptance_length=least, block=16), 4)
+    drafted = estimate_frame(tiny, replace(drafting, acceptance_length=least), 4)
     assert drafted.seconds == pytest.approx(estimate_frame(tiny, plain, 4).seconds, rel=1e-6)
 
 

@@ -27,6 +27,7 @@ def test_a_sweep_writes_one_picture_and_one_record(tmp_path: Path) -> None:
     assert "too few segments" in done.stdout
     assert "no intervals: " in done.stdout
     assert "STILL" in done.stdout
+    assert "Against greedy: difference of ADE@5s in m" in done.stdout
     assert "windows in all" in " ".join(done.stdout.split())
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == [RESULT, PICTURE]
     assert (tmp_path / "out" / PICTURE).read_bytes().startswith(b"\x89PNG")
@@ -45,6 +46,12 @@ def test_a_sweep_writes_one_picture_and_one_record(tmp_path: Path) -> None:
         assert one is not None
         assert three is not None
         assert three <= one + 1e-9
+    for points in sweep.curves().values():
+        one, three = points
+        assert one.cost_of_one is not None
+        assert (one.cost_of_one.value, one.cache_of_one) == (1.0, 1.0)
+        assert three.cache_of_one == pytest.approx(three.cache_mb / one.cache_mb)
+        assert three.cache_of_one > 1.0
     assert len(sweep.kinematic) == 5
     again = verdicts(_with_gain(sweep, -0.5, (-0.9, -0.1)))
     assert "better; an interval without 0 also at 1." in again[0]
