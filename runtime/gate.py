@@ -28,6 +28,7 @@ PRIOR_RATE, PRIOR_COUNT = 0.85, 4.0  # what is believed of a place before it was
 MEMORY = 50.0  # times a place was judged after which old evidence fades
 DRIFT = 0.01  # how far belief returns to the prior when a place is passed without a draft
 MARGIN = 1.03  # a draft must promise this much more per second, or noise decides
+SHORT = (8, 16, 24)  # rows of a block that a target drafts for itself and need not draft whole
 NARROWEST = 4  # half a block is worth offering from this width on
 ROWS = 128  # of a pass, per rollout, that costs are tabulated for
 LENGTHS = 64  # cache lengths are rounded to this for the cost tables
@@ -68,8 +69,10 @@ class Evidence:
 
 def widths_of(draft: DraftDims, method: Method) -> tuple[int, ...]:
     """Rows of the blocks that a method's gate chooses among."""
-    if method in BY_SCHEMA:  # what is left of the schema's block, whatever that is
-        return (ROWS if draft.of_target else draft.block,)
+    if draft.of_target and method in BY_SCHEMA:  # the last: what is left of the schema's block
+        return (*SHORT, ROWS)
+    if method in BY_SCHEMA:
+        return (draft.block,)
     half = (draft.block // 2,) if draft.block // 2 >= NARROWEST else ()
     return (*half, draft.block)
 
@@ -95,6 +98,8 @@ class Gate:
     Attributes:
         widths: to draft; the drafter's own, and others that it was trained for.
         arms: the method's.
+        alike: blocks of all widths stand equally often, as far as they go: those of a target that
+            drafts for itself, whose mask rows say little to each other.
         host: s of host work a round costs besides its passes.
     """
 
@@ -102,6 +107,7 @@ class Gate:
     widths: tuple[int, ...]
     arms: tuple[Arm, ...]
     host: float = 5e-4
+    alike: bool = False
     evidence: dict[tuple[int, int, bool, bool], Evidence] = field(default_factory=dict)
     trials: dict[Stretch, Trial] = field(default_factory=dict)
     _tables: dict[tuple[int, int], tuple[Floats, Floats]] = field(default_factory=dict)
@@ -141,7 +147,7 @@ class Gate:
             if promised[rows] > most:
                 best, most = Width(width, rows + 2), promised[rows]
         if best == NO_DRAFT:
-            for width in self.widths:
+            for width in self.widths[-1:] if self.alike else self.widths:
                 places = self._ahead(rollouts, script, width) - script.prompt
                 self._evidence(script, width, sampled, tree).drift(places)
         return best
@@ -185,7 +191,7 @@ class Gate:
         return np.asarray(np.minimum(ahead, len(script) - 1))
 
     def _evidence(self, script: Script, width: int, sampled: bool, tree: bool) -> Evidence:
-        key = len(script.scaffold), width, sampled, tree
+        key = len(script.scaffold), 0 if self.alike else width, sampled, tree
         if key not in self.evidence:
             self.evidence[key] = Evidence.none(len(script.scaffold))
         return self.evidence[key]

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-import runtime.decode
+import runtime.frame
 from runtime.accept import Accepted, by_choice
 from runtime.bundle import Bundle, Manifest
 from runtime.costs import measure
@@ -97,7 +97,7 @@ def test_drafts_are_what_is_left_of_a_block(
         rounds.append(block)
         return by_choice(block, choices)
 
-    monkeypatch.setattr(runtime.decode, "by_choice", watched)
+    monkeypatch.setattr(runtime.frame, "by_choice", watched)
     how = DecodeSettings("scaffold-spec", block=size, rollouts=3, sampling=Sampling(1.0))
     outputs(Decoder(filling_graphs(tmp_path), None), scaffold, how)
     crossed = 0
