@@ -17,8 +17,8 @@ ARMS: dict[str, tuple[Arm, ...]] = {
     "spectr": ("tree", "plain"),
     "scaffold-spec": ("whole", "chain", "plain"),
 }
-LEARNING = 3  # frames in which each way of drafting is tried first
-CHECKS = 2  # frames in which drafting nothing is tried, where it might be faster
+LEARNING = 4  # frames in which each way of drafting is tried at first, taking turns
+CHECKS = 3  # frames in which drafting nothing is tried, where it might be faster
 PLAUSIBLE = 1.5  # the cost curve may overrate what drafting nothing takes by this much
 CLOSE = 1.25  # a way that takes less than this much longer is cheap to time again
 RETRY_CLOSE, RETRY = 16, 64  # frames after which such a way is, and any other
@@ -34,11 +34,14 @@ class Trial:
 
     Attributes:
         arms: the ways; the last drafts nothing.
-        taken: s of the recent stretches by way, for those that were tried.
+        taken: s of the recent stretches by way, for those that were tried. A way's first one is
+            left out: an engine takes its time over shapes that it has not seen.
+        tried: how often each way was.
     """
 
     arms: tuple[Arm, ...]
     taken: dict[Arm, deque[float]] = field(default_factory=dict)
+    tried: dict[Arm, int] = field(default_factory=dict)
     turns: int = 0
 
     @property
@@ -55,14 +58,14 @@ class Trial:
         turn, self.turns = self.turns, self.turns + 1
         drafting = self.arms[:-1]
         if turn < LEARNING * len(drafting):
-            return drafting[turn // LEARNING]
+            return drafting[turn % len(drafting)]
         for arm in drafting:
             if arm not in self.taken:  # every frame of its turns failed
                 return arm
         seconds = self.seconds
         best = min(seconds, key=lambda arm: seconds[arm])
         plain = seconds.get("plain", expected_plain)
-        if len(self.taken.get("plain", ())) < CHECKS and plain < PLAUSIBLE * seconds[best]:
+        if self.tried.get("plain", 0) < CHECKS and plain < PLAUSIBLE * seconds[best]:
             return "plain"
         return self._retried(turn, best, seconds) or best
 
@@ -77,4 +80,7 @@ class Trial:
 
     def add(self, arm: Arm, seconds: float) -> None:
         """A stretch took so long."""
+        self.tried[arm] = self.tried.get(arm, 0) + 1
+        if self.tried[arm] == 1:
+            return
         self.taken.setdefault(arm, deque(maxlen=RECENT)).append(seconds)
