@@ -11,6 +11,7 @@ from typing import Any, Literal
 from pydantic import Field, ValidationError, model_validator
 from pydantic_core import from_json
 
+from runtime.calibrated import Calibration, StoredPrecision
 from runtime.errors import BundleError
 from runtime.files import sha256
 from runtime.strict import Count, FileName, Size, Strict, Token
@@ -21,6 +22,7 @@ __all__ = [
     "MANIFEST",
     "AttentionDims",
     "Bundle",
+    "Calibration",
     "CameraDims",
     "DraftDims",
     "GraphFile",
@@ -137,7 +139,7 @@ class GraphFile(Strict):
 
     file: FileName
     sha256: str = Field(pattern=r"^[0-9a-f]{64}$")
-    precision: Literal["fp32", "fp16", "bf16", "int8"] = "fp32"
+    precision: StoredPrecision = "fp32"
     external: dict[FileName, str] = Field(default_factory=dict)  # file name -> sha256
 
 
@@ -165,6 +167,7 @@ class Provenance(Strict):
     weights: dict[str, str] = Field(default_factory=dict)
     exported_by: str = ""
     parity: dict[str, float] = Field(default_factory=dict)  # check name -> max abs difference
+    calibration: Calibration | None = None  # of a quantized bundle; parity is its source's
 
 
 class Manifest(Strict):

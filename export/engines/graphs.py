@@ -13,6 +13,7 @@ from typing import Any
 import onnx
 
 from export.graphs.precision import has_quantization, reduce_precision
+from export.graphs.quantized import cpu_quantization_of
 from export.graphs.spelling import FUSED, spell_out
 from export.graphs.storage import save_graph
 from runtime.bundle import Bundle, GraphName
@@ -54,28 +55,38 @@ def ready_graph(
         supports: whether the parser knows an operator.
 
     Raises:
-        EngineError: int8 or fp8 of a graph that does not say where to quantize.
+        EngineError: int8 or fp8 of a graph that does not say where to quantize, or a graph that was
+            quantized for CPUs.
         SlipstreamError: a weight does not fit the precision.
     """
     path = bundle.graph_path(graph)
     model = onnx.load(path, load_external_data=False)
+    if found := cpu_quantization_of(model):
+        raise EngineError(
+            f"{path} was quantized for CPUs",
+            expected="a graph that TensorRT takes: fp32, or quantized for it",
+            found=f"{found} nodes",
+            fix="compile the bundle that it was quantized from",
+        )
     spelled = not all(supports(op) for op in FUSED if _uses(model, op))
-    if precision in ("int8", "fp8") and not has_quantization(model):
+    quantized = has_quantization(model)
+    kinds = {each.precision for each in bundle.manifest.graphs.values()}
+    if precision in ("int8", "fp8") and not quantized and precision not in kinds:
         raise EngineError(
             f"{path} says nowhere what to quantize",
             expected="QuantizeLinear and DequantizeLinear nodes, which a strongly typed "
             f"{precision} build takes its scales and types from",
             found="none",
-            fix="quantize the graph first (NVIDIA Model Optimizer writes such nodes), put it into "
-            "the bundle with its SHA-256, or compile with --precision fp16",
+            fix=f"slipstream calibrate {bundle.folder} --for tensorrt --precision {precision} "
+            "writes such a bundle; or compile with --precision fp16",
         )
-    reduced = precision in ("fp16", "bf16") and not has_quantization(model)
+    reduced = precision != "fp32" and not quantized
     if not (spelled or reduced):
         yield ReadyGraph(path, _weights(model, path), _shapes(model))
         return
     model = onnx.load(path)
-    if precision in ("fp16", "bf16") and reduced:
-        model = reduce_precision(model, "fp16" if precision == "fp16" else "bf16")
+    if reduced:  # also what a quantized bundle has besides its quantized graphs
+        model = reduce_precision(model, "bf16" if precision == "bf16" else "fp16")
     if spelled:
         model = spell_out(model)
     size = sum(len(weight.raw_data) for weight in model.graph.initializer)

@@ -5,11 +5,13 @@ and so does what is added to fp32: the residual stream and the biased scores. (T
 already too large for fp16, and residual streams hold larger values.)
 
 Inputs and outputs stay fp32, but for keys and values: those are the memory and the traffic.
+
+Tensors that the precision can't hold are kept in fp32, with every node that touches them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import Literal
 
 import numpy as np
@@ -32,15 +34,48 @@ _NORMS = {"RMSNormalization", "LayerNormalization"}
 _FP32_OPS = _NORMS | {"RotaryEmbedding", "Softmax", "ReduceLogSumExp", "TopK"}
 _INTEGERS = {"Shape": (TensorProto.INT64,), "TopK": (TensorProto.FLOAT, TensorProto.INT64)}
 _CACHE = ("trunk.past_key_values.", "branch.past_key_values.", "present.")
+_WRITTEN = "slipstream.precision"  # a model's property: its types are written down already
 
 
-def reduce_precision(model: onnx.ModelProto, precision: Reduced) -> onnx.ModelProto:
+def reduce_precision(
+    model: onnx.ModelProto, precision: Reduced, keep: Collection[str] = ()
+) -> onnx.ModelProto:
     """The same graph with explicit types; names and shapes of inputs and outputs stay.
 
+    A graph that was reduced before stays as it is: what was kept then is kept.
+
+    Args:
+        keep: tensors that stay fp32, and with them the nodes that read or write one. One of the
+            cache's keys or values keeps all of them, which have one type.
+
     Raises:
-        SlipstreamError: a weight does not fit the precision's range.
+        SlipstreamError: a weight does not fit the precision's range, or `keep` names no tensor of
+            the graph.
     """
-    return _Rewriter(model, precision).run()
+    if any(entry.key == _WRITTEN for entry in model.metadata_props):
+        return model
+    return _Rewriter(model, precision, keep).run()
+
+
+def reduced_tensors(model: onnx.ModelProto, precision: Reduced) -> set[str]:
+    """What a reduced graph holds in the precision, or reads in it: other tensors are fp32 anyway.
+
+    Args:
+        model: its weights may lie elsewhere; only their types are read.
+    """
+    graph = onnx.GraphProto(name=model.graph.name)
+    graph.node.extend(model.graph.node)
+    graph.input.extend(model.graph.input)
+    graph.output.extend(model.graph.output)
+    for weight in model.graph.initializer:
+        graph.initializer.add(name=weight.name, data_type=weight.data_type, dims=[0])
+    rewriter = _Rewriter(helper.make_model(graph), precision)
+    rewriter.run()
+    low, ending = rewriter.low, _NAMES[rewriter.low]
+    found = {name for name, kind in rewriter.types.items() if kind == low}
+    found |= {name for name, kind in rewriter.made if kind == low}
+    stored = rewriter.constants.items()
+    return found | {n for n, weight in stored if f"{weight.name}.{ending}" in rewriter.weights}
 
 
 def has_quantization(model: onnx.ModelProto) -> bool:
@@ -57,9 +92,12 @@ def is_cache(name: str) -> bool:
 class _Rewriter:
     """Walks the nodes in order, knowing every tensor's type, and puts casts where types meet."""
 
-    def __init__(self, model: onnx.ModelProto, precision: Reduced) -> None:
+    def __init__(
+        self, model: onnx.ModelProto, precision: Reduced, keep: Collection[str] = ()
+    ) -> None:
         self.model, self.precision = model, precision
         self.low = _TYPES[precision]
+        self.keep = _known(model, keep)
         self.constants = {weight.name: weight for weight in model.graph.initializer}
         self.types: dict[str, int] = {name: w.data_type for name, w in self.constants.items()}
         self.made: dict[tuple[str, int], str] = {}  # a tensor in another type -> its name
@@ -81,12 +119,14 @@ class _Rewriter:
             [self._typed(value) for value in graph.output],
             initializer=list(self.weights.values()),
         )
-        return helper.make_model(
+        reduced = helper.make_model(
             made,
             opset_imports=list(self.model.opset_import),
             ir_version=self.model.ir_version,
             producer_name=self.model.producer_name,
         )
+        helper.set_model_props(reduced, {_WRITTEN: self.precision})
+        return reduced
 
     def _folds(self, node: onnx.NodeProto) -> bool:
         """A cast of a stored weight to fp32 is undone: the weight is stored as it is used."""
@@ -94,6 +134,8 @@ class _Rewriter:
             return False
         if _cast_to(node) != TensorProto.FLOAT or self.types[node.input[0]] not in _FLOATS:
             return False
+        if node.input[0] in self.keep:
+            self.keep.add(node.output[0])
         self.constants[node.output[0]] = self.constants[node.input[0]]
         self.types[node.output[0]] = TensorProto.FLOAT
         return True
@@ -120,10 +162,10 @@ class _Rewriter:
         floats = [name for name in node.input if self.types.get(name) in _FLOATS]
         if node.op_type == "Cast":
             return [self._as(name, self.types[name]) for name in node.input], _cast_to(node)
-        if node.op_type in _REDUCED_OPS:
-            kind = self.low
-        elif node.op_type in _FP32_OPS:
+        if node.op_type in _FP32_OPS or not self.keep.isdisjoint((*node.input, *node.output)):
             kind = int(TensorProto.FLOAT)
+        elif node.op_type in _REDUCED_OPS:
+            kind = self.low
         else:
             kind = self._widest(floats)
         names = [self._as(n, kind) if n in floats else self._used(n) for n in node.input]
@@ -139,6 +181,8 @@ class _Rewriter:
             return list(_INTEGERS[node.op_type])
         if node.op_type == "Cast":
             return [kind]
+        if node.op_type == "QuantizeLinear":
+            return [self.types[node.input[2]]]
         first = self.types.get(node.input[0])
         has_floats = any(self.types.get(name) in _FLOATS for name in node.input)
         return [kind if has_floats else first or 0] * len(node.output)
@@ -183,13 +227,32 @@ class _Rewriter:
 
     def _boundary(self, value: onnx.ValueInfoProto) -> int:
         kind = int(value.type.tensor_type.elem_type)
-        return self.low if kind == TensorProto.FLOAT and is_cache(value.name) else kind
+        reducible = is_cache(value.name) and value.name not in self.keep
+        return self.low if reducible and kind == TensorProto.FLOAT else kind
 
     def _typed(self, value: onnx.ValueInfoProto) -> onnx.ValueInfoProto:
         typed = onnx.ValueInfoProto()
         typed.CopyFrom(value)
         typed.type.tensor_type.elem_type = self._boundary(value)
         return typed
+
+
+def _known(model: onnx.ModelProto, keep: Collection[str]) -> set[str]:
+    """The tensors to keep: those named, and with one of the cache's all of them."""
+    graph = model.graph
+    names = {value.name for value in (*graph.input, *graph.output, *graph.initializer)}
+    names.update(*(node.output for node in graph.node))
+    if unknown := sorted(set(keep) - names):
+        raise SlipstreamError(
+            f"the graph {graph.name} has no tensor to keep in fp32 of this name",
+            expected="inputs, weights or what a node writes",
+            found=", ".join(unknown[:5]),
+            fix="take the names from the same graph: `calibration.ranges`",
+        )
+    kept = set(keep)
+    if any(is_cache(name) for name in kept):
+        kept |= {name for name in names if is_cache(name)}
+    return kept
 
 
 def _cast_to(node: onnx.NodeProto) -> int:

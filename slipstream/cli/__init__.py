@@ -9,10 +9,10 @@ from typing import NoReturn
 
 from runtime.errors import SlipstreamError
 from runtime.visible import visible
-from slipstream.cli import build, drives, machine, plan, submission, train
+from slipstream.cli import build, calibrate, drives, machine, plan, submission, train
 from slipstream.cli.app import app
 
-__all__ = ["app", "build", "drives", "machine", "main", "plan", "submission", "train"]
+__all__ = ["app", "build", "calibrate", "drives", "machine", "main", "plan", "submission", "train"]
 
 
 def main() -> None:

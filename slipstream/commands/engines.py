@@ -20,6 +20,7 @@ from runtime.errors import EngineError
 from slipstream.commands.screen import Screen
 
 WIDTH = 100  # columns that the list needs
+PRODUCTS = ("gemm", "matrixmultiply")  # types of layers, as TensorRT-RTX and TensorRT name them
 
 
 class _Tensor(BaseModel):
@@ -86,6 +87,10 @@ def inspect_engine(name: str, folder: Path | None, layers: bool) -> None:
     if types:
         shown = ", ".join(f"{count} {kind}" for kind, count in types.most_common())
         console.print(f"layers write: {shown}", soft_wrap=True)
+    reads = Counter(_reads(layer) for layer in found if layer.type.lower() in PRODUCTS)
+    if reads:
+        shown = ", ".join(f"{count} {kind}" for kind, count in reads.most_common())
+        console.print(f"products read: {shown}", soft_wrap=True)
     if layers:
         for layer in found:
             ends = [_dtypes(layer.inputs), _dtypes(layer.outputs)]
@@ -203,6 +208,11 @@ def _recorded(path: Path, store: EngineStore) -> _Layers:
 
 def _dtypes(tensors: list[_Tensor]) -> str:
     return ", ".join(f"{tensor.name} {tensor.dtype}" for tensor in tensors) or "-"
+
+
+def _reads(layer: _Layer) -> str:
+    """The types that a product reads, each once; quantized weights are not among its inputs."""
+    return " and ".join(dict.fromkeys(tensor.dtype for tensor in layer.inputs)) or "-"
 
 
 def _installed_versions() -> dict[str, str]:

@@ -16,6 +16,7 @@ from rich.table import Table
 
 from planners.language import Language
 from runtime.bundle import AttentionDims, Bundle, Manifest
+from runtime.calibrated import Calibration
 from runtime.errors import BundleError
 from slipstream.commands.screen import Screen
 
@@ -24,9 +25,13 @@ _STORED = {
     TensorProto.FLOAT16: "fp16",
     TensorProto.BFLOAT16: "bf16",
     TensorProto.INT8: "int8",
+    TensorProto.UINT8: "int8",
     TensorProto.FLOAT8E4M3FN: "fp8",
+    TensorProto.INT4: "int4",
+    TensorProto.UINT4: "int4",
+    TensorProto.FLOAT4E2M1: "fp4",
 }
-_SIZES = {"fp32": 4, "fp16": 2, "bf16": 2, "int8": 1, "fp8": 1}
+_BITS = {"fp32": 32, "fp16": 16, "bf16": 16, "int8": 8, "fp8": 8, "int4": 4, "fp4": 4}
 Facts = dict[str, Any]
 
 
@@ -59,12 +64,15 @@ def _graph(bundle: Bundle, name: Any) -> Facts:
     model = _loaded(path)
     files = [path, *(bundle.folder / each for each in bundle.manifest.graphs[name].external)]
     weights: Counter[str] = Counter()
+    packed = _packed(model)
     for weight in model.graph.initializer:
         kind = _STORED.get(weight.data_type)
         if kind:
-            weights[kind] += math.prod(weight.dims) * _SIZES[kind]
+            size = math.ceil(math.prod(weight.dims) * _BITS[kind] / 8)
+            weights[packed.get(weight.name, kind)] += size
     return {
         "file": path.name,
+        "precision": bundle.manifest.graphs[name].precision,
         "bytes": sum(each.stat().st_size for each in files),
         "external": len(files) > 1,
         "opset": max(entry.version for entry in model.opset_import),
@@ -72,6 +80,17 @@ def _graph(bundle: Bundle, name: Any) -> Facts:
         "weights": dict(weights.most_common()),
         "inputs": dict(_values(model.graph.input)),
         "outputs": dict(_values(model.graph.output)),
+    }
+
+
+def _packed(model: onnx.ModelProto) -> dict[str, str]:
+    """Weights whose bytes hold numbers of another size, as ONNX Runtime's MatMulNBits has them."""
+    return {
+        node.input[1]: f"int{attribute.i}"
+        for node in model.graph.node
+        if node.op_type == "MatMulNBits"
+        for attribute in node.attribute
+        if attribute.name == "bits"
     }
 
 
@@ -99,13 +118,14 @@ def _values(values: Any) -> Iterator[tuple[str, list[int | str]]]:
 
 def _table(graphs: dict[Any, Facts]) -> Table:
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    for heading in ("graph", "MB", "weights", "nodes", "opset"):
+    for heading in ("graph", "precision", "MB", "weights", "nodes", "opset"):
         justify: Literal["left", "right"] = "right" if heading in ("MB", "nodes") else "left"
         table.add_column(heading, justify=justify)
     for name, graph in graphs.items():
         size = f"{graph['bytes'] / 1e6:.1f}" + (" *" if graph["external"] else "")
         kinds = ", ".join(graph["weights"]) or "none"
-        table.add_row(name, size, kinds, str(graph["nodes"]), str(graph["opset"]))
+        row = size, kinds, str(graph["nodes"]), str(graph["opset"])
+        table.add_row(name, graph["precision"], *row)
     if any(graph["external"] for graph in graphs.values()):
         table.caption = "* weights in a file beside the graph"
     return table
@@ -206,5 +226,22 @@ def _provenance(manifest: Manifest) -> Iterator[tuple[str, str]]:
         worst = max(known.parity, key=lambda check: known.parity[check])
         checks = f"{len(known.parity)} checks, largest difference {known.parity[worst]:.0e}"
         yield "parity", f"{checks} ({worst})"
+    yield from _calibration(known.calibration)
     yield "trained on", "; ".join(known.data) or "not recorded"
     yield "licences", "; ".join(known.licences) or "not recorded"
+
+
+def _calibration(known: Calibration | None) -> Iterator[tuple[str, str]]:
+    if known is None:
+        return
+    smooth = f", smoothed with {known.smooth:g}" * (known.smooth is not None)
+    drives = f" on {known.windows} windows of {', '.join(known.drives)}" * bool(known.drives)
+    yield "calibrated", f"{known.precision}{smooth}{drives}"
+    for name, graph in known.graphs.items():
+        total = graph.quantized + graph.kept
+        yield "", f"{name}: {graph.way}, {graph.quantized} of {total} weight products"
+    failed = f": {', '.join(known.failed)}" * bool(known.failed)
+    says = {"passed": "passed", "forced": f"not passed, written all the same{failed}"}
+    yield "gates", says.get(known.gates, "not asked")
+    if known.figures:
+        yield "", ", ".join(f"{name} {value:.4g}" for name, value in known.figures.items())

@@ -1,0 +1,1 @@
+"""Post-training quantization, calibrated on recorded drives and gated by driving metrics."""
