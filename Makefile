@@ -18,7 +18,7 @@ $(VENV)/.cpu: $(VENV)/.created pyproject.toml
 
 $(VENV)/.dev: $(VENV)/.cpu
 	$(BIN)/pip install --quiet '$(TORCH)'
-	$(BIN)/pip install --quiet --editable '.[cpu,rtx,quant,train,drives,scale,dev]'
+	$(BIN)/pip install --quiet --editable '.[cpu,rtx,train,drives,scale,dev]'
 	@touch $@
 
 demo: $(VENV)/.cpu

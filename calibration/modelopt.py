@@ -81,6 +81,8 @@ def quantize_for_tensorrt(
             found=f"{found} nodes",
             fix="start from the bundle that `slipstream export` wrote",
         )
+    casts = {node.input[0]: node.output[0] for node in model.graph.node if node.op_type == "Cast"}
+    fp32 = {casts.get(name, name) for name in keep_tensors}  # a weight is folded into its cast
     model = folded(model)
     todo, kept = split_kept(model, keep, source.name)
     block = _block(todo) if precision == "int4" else 0
@@ -102,7 +104,7 @@ def quantize_for_tensorrt(
             }
             _run(runner, job, made.parent, source)
             quantized = onnx.load(made.with_name("quantized.onnx"))
-        save_graph(finished(model, quantized, rest, keep_tensors), made)
+        save_graph(finished(model, quantized, rest, fp32), made)
         size = made.stat().st_size
         if beside(made).exists():
             size += beside(made).stat().st_size

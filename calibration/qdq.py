@@ -41,7 +41,8 @@ def finished(
         source: what was quantized, in fp32, weights in memory.
         quantized: the same with Q/DQ nodes, as the quantizer wrote it.
         rest: of what is not quantized; "fp32" keeps weights in half the bytes where that is exact.
-        keep: tensors that stay fp32, see `reduce_precision`.
+        keep: tensors of the source that stay fp32, see `reduce_precision`; and so does what is
+            quantized of them.
     """
     weights = {weight.name: weight for weight in quantized.graph.initializer}
     for name in {node.input[1] for node in quantized.graph.node if node.op_type in _LINEAR}:
@@ -55,7 +56,24 @@ def finished(
             nodes.append(node)
     read = {name for node in nodes for name in node.input}
     model = with_parts(source, nodes, [w for name, w in weights.items() if name in read])
-    return unfolded(model) if rest == "fp32" else reduce_precision(model, rest, keep)
+    if rest == "fp32":
+        return unfolded(model)
+    return reduce_precision(model, rest, _kept(quantized, keep) & _tensors(model))
+
+
+def _kept(quantized: onnx.ModelProto, keep: Collection[str]) -> set[str]:
+    """Those tensors, and what Q/DQ nodes write of them: products read that."""
+    kept = set(keep)
+    for node in quantized.graph.node:
+        if node.op_type in _LINEAR and node.input[0] in kept:
+            kept.update(node.output)
+    return kept
+
+
+def _tensors(model: onnx.ModelProto) -> set[str]:
+    graph = model.graph
+    ends = {value.name for value in (*graph.input, *graph.output, *graph.initializer)}
+    return ends | {name for node in graph.node for name in node.output}
 
 
 def _stored(node: onnx.NodeProto, weights: dict[str, onnx.TensorProto]) -> onnx.TensorProto:

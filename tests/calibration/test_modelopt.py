@@ -119,6 +119,18 @@ def test_weights_are_stored_quantized_by_the_scale_that_the_engine_uses(
     assert [value.name for value in made.graph.input] == ["x"]
 
 
+def test_what_is_beyond_fp16_stays_fp32_behind_its_quantization() -> None:
+    weight = np.full((32, 8), 1e5, np.float32)
+    source, quantized = models(weight, np.full(8, 1e5 / 127, np.float32), TensorProto.INT8)
+    made = finished(source, quantized, "fp16", ["w"])
+    onnx.checker.check_model(made, full_check=True)
+    assert not [w.name for w in made.graph.initializer if w.data_type == TensorProto.FLOAT16]
+    (product,) = [node for node in made.graph.node if node.op_type == "MatMul"]
+    assert list(product.input) == ["x", "dq"]  # no cast between
+    lower = finished(source, quantized, "fp16")
+    assert [w.name for w in lower.graph.initializer if w.data_type == TensorProto.FLOAT16]
+
+
 def models(
     weight: NDArray[np.float32], scale: NDArray[np.float32], kind: int
 ) -> tuple[onnx.ModelProto, onnx.ModelProto]:
@@ -146,7 +158,6 @@ def models(
 
 @QUANTIZER
 @pytest.mark.slow
-@pytest.mark.timeout(1800)
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize(("precision", "most"), [("int8", 0.12), ("fp8", 0.12), ("int4", 0.3)])
 def test_a_graph_comes_back_quantized_and_near(
