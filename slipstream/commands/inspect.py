@@ -234,7 +234,7 @@ def _provenance(manifest: Manifest) -> Iterator[tuple[str, str]]:
 def _calibration(known: Calibration | None) -> Iterator[tuple[str, str]]:
     if known is None:
         return
-    smooth = f", smoothed with {known.smooth:g}" * (known.smooth is not None)
+    smooth = "" if known.smooth is None else f", smoothed with {known.smooth:g}"
     drives = f" on {known.windows} windows of {', '.join(known.drives)}" * bool(known.drives)
     yield "calibrated", f"{known.precision}{smooth}{drives}"
     for name, graph in known.graphs.items():

@@ -6,6 +6,8 @@ import json
 import shutil
 from pathlib import Path
 
+import pytest
+
 import slipstream
 from tests.slipstream.command import command
 
@@ -45,3 +47,22 @@ def test_an_altered_bundle_is_refused(tmp_path: Path) -> None:
     done = command("inspect", "bundle", cwd=tmp_path)
     assert done.returncode == 2
     assert "head.onnx was altered or cut short" in done.stderr
+
+
+@pytest.mark.parametrize(("smooth", "said"), [(None, "int8 on"), (0.5, "int8, smoothed with 0.5")])
+def test_a_calibrated_bundle_says_so(tmp_path: Path, smooth: float | None, said: str) -> None:
+    bundle = tmp_path / "bundle"
+    shutil.copytree(slipstream.shipped_bundle(), bundle)
+    manifest = json.loads((bundle / "bundle.json").read_text())
+    graphs = {"target": {"way": "dynamic", "quantized": 15, "kept": 10}}
+    manifest["provenance"]["calibration"] = {
+        "precision": "int8",
+        "graphs": graphs,
+        "smooth": smooth,
+        "drives": ["kitti-00"],
+        "windows": 16,
+    }
+    (bundle / "bundle.json").write_text(json.dumps(manifest))
+    done = command("inspect", str(bundle), cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert said in done.stdout
