@@ -101,8 +101,8 @@ class Trial:
         group = blamed.partition(":")[2]
         with self.say(f"making {graph} again, {group} kept"):
             one = self.maker.one(graph, (*keep[graph], group), made[graph])
-        others = {name: each for name, each in made.items() if name != graph}
-        found = {**others, graph: one} if one.quantized else others
+        found = {name: one if name == graph else each for name, each in made.items()}
+        found = {name: each for name, each in found.items() if each.quantized}
         if found:
             keep[graph] = (*keep[graph], group)
         return found

@@ -145,7 +145,6 @@ def write(
 ) -> Manifest:
     """Write the candidate as a bundle whose manifest says how it was made and judged."""
     last = done.attempts[-1]
-    figures = {each.name: each.change.value for each in last.changes}
     record = Calibration(
         precision=asked.precision,
         graphs={
@@ -158,7 +157,7 @@ def write(
         windows=len(done.calibrated),
         gates="forced" if done.outcome == "forced" else "passed",
         failed=last.failed,
-        figures={name: value for name, value in figures.items() if value is not None},
+        figures={each.gate: each.value for each in last.gates if each.value is not None},
         made_by=made_by,
     )
     paths = {graph: each.path for graph, each in done.made.items()}

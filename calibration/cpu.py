@@ -1,9 +1,13 @@
 """Graphs for CPUs: INT8 and INT4 by ONNX Runtime's quantizers.
 
-Three ways. `dynamic` scales each pass's activations anew and multiplies int8 with int8; `static`
+Three ways. `dynamic` scales each row of activations anew and multiplies int8 with int8; `static`
 has their scales from recorded passes; `weights` stores weights in blocks of 4 or 8 bits. The first
-two write standard operators, the third ONNX Runtime's own MatMulNBits. Attention's products of two
-activations stay in fp32: they are a small part of a pass, and would be quantized at every pass.
+two write standard operators, the third ONNX Runtime's own MatMulNBits.
+
+In all of them a row's result does not depend on the other rows of a pass, so that verifying a draft
+stays lossless. The library's own dynamic quantization, with one scale for all rows of a pass, is
+not among them for that reason. Attention's products of two activations stay in fp32: they are a
+small part of a pass, and would be quantized at every pass.
 """
 
 from __future__ import annotations
@@ -17,11 +21,13 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, Literal
 
+import numpy as np
 import onnx
 
 from calibration.channels import Channels, Feeds, channel_ranges
 from calibration.fold import folded, unfolded, with_parts
 from calibration.products import Product, split_kept
+from calibration.row_scales import unit_rows, with_row_scales
 from calibration.smooth import check_alpha, places, smoothed
 from export.graphs.quantized import quantization_of
 from export.graphs.storage import beside, save_graph
@@ -117,36 +123,34 @@ class _Job:
 
 
 def _dynamic(library: Any, job: _Job) -> onnx.ModelProto:
-    made = job.path.with_name("quantized.onnx")
-    _mark(job.path)
-    library.quantize_dynamic(
-        job.path,
-        made,
-        op_types_to_quantize=["MatMul"],
-        per_channel=True,
-        reduce_range=job.reduce_range,
-        weight_type=library.QuantType.QInt8,
-        nodes_to_quantize=[product.node for product in job.todo],
-        use_external_data_format=beside(job.path).exists(),
+    """Each row is scaled by its own largest magnitude: the rest is `_static` with a known range."""
+    plain = onnx.load(job.path, load_external_data=False)  # weights beside it stay there
+    save_graph(with_row_scales(plain, job.todo), job.path)
+    unit = library.TensorData(lowest=np.float32(-1.0), highest=np.float32(1.0))
+    return _quantize_dequantize(
+        library, job, {unit_rows(product.rows_in): unit for product in job.todo}
     )
-    return _plainly(onnx.load(made))
 
 
 def _static(library: Any, job: _Job) -> onnx.ModelProto:
+    tensors = {product.rows_in: product.rows for product in job.todo}
+    ranges = channel_ranges(job.path, tensors, job.feeds)
+    known = {name: _tensor_data(library, each) for name, each in ranges.items()}
+    return _quantize_dequantize(library, job, known)
+
+
+def _quantize_dequantize(library: Any, job: _Job, ranges: dict[str, Any]) -> onnx.ModelProto:
     """Quantize and dequantize in front of each product; the engine fuses them into one.
 
     What a product writes is not quantized: what reads it is fp32.
     """
-    tensors = {product.rows_in: product.rows for product in job.todo}
-    ranges = channel_ranges(job.path, tensors, job.feeds)
-    known = {name: _tensor_data(library, each) for name, each in ranges.items()}
     quantizer = library.QDQQuantizer(
-        onnx.shape_inference.infer_shapes(onnx.load(job.path)),
+        _with_shapes(job.path),
         per_channel=True,
         reduce_range=job.reduce_range,
         weight_qType=library.QuantType.QInt8,
         activation_qType=library.QuantType.QUInt8,
-        tensors_range=known,
+        tensors_range=ranges,
         nodes_to_quantize=[product.node for product in job.todo],
         nodes_to_exclude=[],
         op_types_to_quantize=["MatMul"],
@@ -155,6 +159,14 @@ def _static(library: Any, job: _Job) -> onnx.ModelProto:
     quantizer.quantize_model()
     quantizer.model.topological_sort()
     return _plainly(quantizer.model.model)
+
+
+def _with_shapes(path: Path) -> onnx.ModelProto:
+    """A graph whose tensors' shapes are noted down; inferred before large weights are loaded, for
+    inference copies all that is there."""
+    model = onnx.shape_inference.infer_shapes(onnx.load(path, load_external_data=False))
+    onnx.load_external_data_for_model(model, str(path.parent))
+    return model
 
 
 def _weights(library: Any, job: _Job) -> onnx.ModelProto:
@@ -210,13 +222,6 @@ def smooth_graph(path: Path, feeds: Sequence[Feeds], alpha: float) -> None:
 
 def _tensor_data(library: Any, channels: Channels) -> Any:
     return library.TensorData(lowest=channels.low.min(), highest=channels.high.max())
-
-
-def _mark(path: Path) -> None:
-    """Say that the graph is ready, or the library advises everyone to make it so."""
-    model = onnx.load(path, load_external_data=False)
-    onnx.helper.set_model_props(model, {"onnx.quant.pre_process": "onnxruntime.quant"})
-    onnx.save_model(model, path)
 
 
 def _plainly(model: onnx.ModelProto) -> onnx.ModelProto:

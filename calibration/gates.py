@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from calibration.driven import BOTH, Comparison, Driven, drive_both, ways_to_drive
+from calibration.driven import BOTH, SAMPLED, Comparison, Driven, drive_both, ways_to_drive
 from calibration.output_error import output_errors, token_agreement
 from calibration.recording import Recording
 from calibration.results import Attempt, Change, GateResult, GraphMade, TensorError, TokenFigures
@@ -35,8 +35,8 @@ class Gates:
             an increase that is certain fails, however small. Without an interval (fewer than 5
             stretches of 20 s) the estimate decides.
         max_tau_drop: of the acceptance length, relative, of both; the estimate decides.
-        max_parse_failures: outputs that make no plan, more than the source has, over all frames,
-            greedy and rollouts.
+        max_parse_failures: outputs that make no plan, more than the source has, over all frames:
+            greedy ones, and rollouts where their increase is beyond chance.
         max_error: of every replaced graph's main output on recorded passes: norm of the difference
             over the norm.
 
@@ -106,8 +106,9 @@ def judge(
     """
     ways = ways_to_drive(planner.bundle.manifest)
     try:
-        tensors = output_errors(planner.bundle, graphs, recording)
         candidate = standing_in(planner, graphs)
+        both = planner.decoder.graphs, candidate.decoder.graphs
+        tensors = output_errors(*both, graphs, recording)
     except EngineError as error:  # a graph that this engine can't load, or run
         return _broken(made, [], f"{error.what}: {error.found}"), Driven(windows, {}, {}, {})
     driven = drive_both(planner, candidate, windows, ways, done, earlier=earlier)
@@ -125,7 +126,7 @@ def judge(
     verdicts.append(parse_gate(unusable, gates.max_parse_failures))
     changes = [*distances, *lengths, *unusable]
     changes += [comparison.latency()] if timed else []
-    agreement = token_agreement(planner.bundle, graphs, recording)
+    agreement = token_agreement(*both, graphs, recording)
     identical, until = comparison.same_tokens(planner.scaffold.is_value)
     tokens = TokenFigures(
         frames=len(windows),
@@ -193,11 +194,17 @@ def tau_gate(tau: Change, limit: float) -> GateResult:
 
 
 def parse_gate(unusable: Sequence[Change], limit: int) -> GateResult:
-    """More outputs without a plan than the limit fail, over all ways of decoding."""
-    before = sum(int(each.source or 0) for each in unusable)
-    after = sum(int(each.candidate or 0) for each in unusable)
-    says = f"{before} -> {after} outputs without a plan, greedy and rollouts"
-    return _result(PARSE_GATE, after - before <= limit, float(after - before), limit, None, says)
+    """More outputs without a plan than the limit fail; of rollouts, which are drawn, an increase
+    counts only where the interval says that it is none of chance."""
+    counted, said = 0, []
+    for each in unusable:
+        before, after = int(each.source or 0), int(each.candidate or 0)
+        said.append(f"{each.name.rpartition(', ')[2]} {before} -> {after}")
+        low = each.change.low
+        by_chance = each.name.endswith(SAMPLED) and low is not None and low <= 0
+        counted += 0 if by_chance else max(after - before, 0)
+    says = f"outputs without a plan: {', '.join(said)}"
+    return _result(PARSE_GATE, counted <= limit, float(counted), limit, None, says)
 
 
 def _result(

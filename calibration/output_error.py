@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,8 +14,8 @@ from calibration.results import TensorError
 from calibration.sensitivity import MAIN
 from calibration.tokens import likeliest, log_likelihoods
 from drives.figures import known
-from runtime.bundle import Bundle, GraphName
-from runtime.engines.onnx import OnnxEngine
+from runtime.bundle import GraphName
+from runtime.graphs import Graphs
 
 Outputs = Mapping[str, NDArray[Any]]
 
@@ -43,24 +42,20 @@ class _Sums:
 
 
 def output_errors(
-    bundle: Bundle, graphs: Mapping[GraphName, Path], recording: Recording
+    source: Graphs, candidate: Graphs, names: Collection[GraphName], recording: Recording
 ) -> list[TensorError]:
     """Every float output of every replaced graph, the main one first.
 
     Args:
-        bundle: the source.
-        graphs: what stands for its graphs on this CPU.
+        source, candidate: engines on the host.
+        names: of the graphs that differ.
         recording: of the source.
     """
     found: list[TensorError] = []
-    for graph, path in graphs.items():
-        if graph not in recording.passes:
-            continue
-        source = OnnxEngine(bundle.graph_path(graph), spinning=False)
-        candidate = OnnxEngine(path, spinning=False)
+    for graph in (name for name in names if name in recording.passes):
         sums: dict[str, _Sums] = {}
         for feeds in recording.feeds(graph):
-            wanted, got = source.run(feeds, {}), candidate.run(feeds, {})
+            wanted, got = (each.engine(graph).run(feeds, {}) for each in (source, candidate))
             for name in _floats(wanted, MAIN[graph]):
                 sums.setdefault(name, _Sums()).add(got[name], wanted[name])
         found += [
@@ -93,20 +88,18 @@ class TokenAgreement:
 
 
 def token_agreement(
-    bundle: Bundle, graphs: Mapping[GraphName, Path], recording: Recording
+    source: Graphs, candidate: Graphs, names: Collection[GraphName], recording: Recording
 ) -> TokenAgreement | None:
     """Target and head of both, one after the other, on recorded rounds; None without any."""
-    if "target" not in graphs and "head" not in graphs:
+    if "target" not in names and "head" not in names:
         return None
     kinds = ("verify", "single")
     passes = [one for one in recording.passes.get("target", ()) if one.kind in kinds]
-    source = [OnnxEngine(bundle.graph_path(name), spinning=False) for name in ("target", "head")]
-    both = [graphs.get(name, bundle.graph_path(name)) for name in ("target", "head")]
-    candidate = [OnnxEngine(path, spinning=False) for path in both]
     rows = agreeing = 0
     change = 0.0
     for one in passes:
-        wanted, got = (_logits(engines, one.feeds) for engines in (source, candidate))
+        wanted = {name: np.array(value) for name, value in _logits(source, one.feeds).items()}
+        got = _logits(candidate, one.feeds)  # of the same engine, where the head is the same
         tokens = likeliest(wanted)
         rows += tokens.size
         agreeing += int((likeliest(got) == tokens).sum())
@@ -114,9 +107,9 @@ def token_agreement(
     return TokenAgreement(rows, agreeing, change / rows) if rows else None
 
 
-def _logits(engines: Sequence[OnnxEngine], feeds: Mapping[str, NDArray[Any]]) -> Outputs:
-    target, head = engines
-    return head.run({"hidden": target.run(feeds, {})["hidden"]}, {})
+def _logits(graphs: Graphs, feeds: Mapping[str, NDArray[Any]]) -> Outputs:
+    hidden = graphs.engine("target").run(feeds, {})["hidden"]
+    return graphs.engine("head").run({"hidden": hidden}, {})
 
 
 def _floats(outputs: Outputs, main: str) -> list[str]:

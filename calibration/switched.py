@@ -11,7 +11,6 @@ from collections.abc import Collection, Mapping
 import onnx
 from onnx import TensorProto, helper
 
-from calibration.fold import with_parts
 from calibration.products import Product, weight_products
 from runtime.errors import SlipstreamError
 
@@ -24,7 +23,7 @@ def switch(group: int) -> str:
 def switched(
     plain: onnx.ModelProto, quantized: onnx.ModelProto, groups: Mapping[str, Collection[str]]
 ) -> onnx.ModelProto:
-    """The quantized graph with a switch for each group, in the order of the groups.
+    """The quantized graph, which becomes one with a switch for each group, in their order.
 
     Args:
         plain: the same graph before it was quantized, folded, its weights in memory.
@@ -43,26 +42,23 @@ def switched(
         helper.make_node("Cast", [switch(i)], [f"{switch(i)}.on"], to=TensorProto.BOOL)
         for i in range(len(groups))
     ]
-    for node in quantized.graph.node:
-        copy = onnx.NodeProto()
-        copy.CopyFrom(node)
-        nodes.append(copy)
+    for node in list(quantized.graph.node):
+        nodes.append(node)
         for place, name in enumerate(node.output):
             if name in by_output:
-                copy.output[place] = f"{name}.quantized"
+                node.output[place] = f"{name}.quantized"
                 nodes += _choice(by_output[name], name, group_of[by_output[name].node])
-    weights = list(quantized.graph.initializer)
+    graph = quantized.graph
+    del graph.node[:]
+    graph.node.extend(nodes)
     needed = {product.weight for product in products}
     for weight in plain.graph.initializer:
         if weight.name in needed:
-            copied = onnx.TensorProto()
-            copied.CopyFrom(weight)
-            copied.name = _plain(weight.name)
-            weights.append(copied)
-    made = with_parts(quantized, nodes, weights)
+            graph.initializer.append(weight)
+            graph.initializer[-1].name = _plain(weight.name)
     for i in range(len(groups)):
-        made.graph.input.append(helper.make_tensor_value_info(switch(i), TensorProto.INT32, []))
-    return made
+        graph.input.append(helper.make_tensor_value_info(switch(i), TensorProto.INT32, []))
+    return quantized
 
 
 def _choice(product: Product, output: str, group: int) -> list[onnx.NodeProto]:

@@ -34,7 +34,7 @@ class Calibration(Strict):
         source: `Bundle.key` of the bundle that this one was made of.
         drives: what the passes and the gates' frames come from, and windows: how many.
         gates: the verdict, and `failed` the gates that did not pass.
-        figures: what the gates measured, by name, in the units that the name says.
+        figures: what each gate measured; changes of ADE and of the acceptance length are relative.
     """
 
     precision: StoredPrecision

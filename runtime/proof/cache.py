@@ -15,6 +15,7 @@ from runtime.inputs import Inputs
 from runtime.prompt import Prompt
 from runtime.proof.cases import Case, name_of, outputs
 from runtime.proof.fresh import FreshPass, fresh_pass
+from runtime.proof.noise import noise_of
 from runtime.proof.results import Check
 from runtime.script import Rollouts
 from runtime.settings import DecodeSettings
@@ -24,9 +25,6 @@ from runtime.tree import causal
 Array = NDArray[Any]
 Ints = NDArray[np.int64]
 Layers = list[Array]  # each [rows, Hkv, D]
-
-# of keys and values as the engines write them; 16 bits round passes of different shapes differently
-TOLERANCE = {"float32": 1e-4, "float16": 0.05, "bfloat16": 0.4}
 
 
 def cache_check(graphs: Graphs, case: Case, settings: DecodeSettings, condition: str) -> Check:
@@ -40,12 +38,11 @@ def cache_check(graphs: Graphs, case: Case, settings: DecodeSettings, condition:
     again = outputs(Decoder(graphs, None, watcher), [case], settings)[0]
     if not np.array_equal(decoded, again):
         watcher.fault = watcher.fault or "the same seed gave another output"
-    tolerance = TOLERANCE[graphs.cache_dtype(graphs.manifest.target).name]
     return Check(
         name="cache",
         decoder=name_of(settings),
         condition=condition,
-        passed=not watcher.fault and watcher.worst <= tolerance,
+        passed=not watcher.fault and watcher.worst <= noise_of(graphs).rows,
         samples=watcher.rounds,
         figure=watcher.worst,
         null=0.0,

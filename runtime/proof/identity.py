@@ -13,13 +13,11 @@ from runtime.graphs import Graphs
 from runtime.neartie import first_difference, top_two_gap
 from runtime.proof.cases import Case, name_of, outputs
 from runtime.proof.fresh import value_laws
+from runtime.proof.noise import noise_of
 from runtime.proof.results import Check, Difference
 from runtime.settings import DecodeSettings, Sampling
 
 Ints = NDArray[np.int64]
-
-NEAR_GAP = 1e-3  # logits; passes of other widths differ by less than this
-NEAR_EDGE = 1e-4  # of probability
 
 
 def identity_check(
@@ -68,10 +66,10 @@ def explain(
         position = np.asarray(len(case.prompt) + index)
         u = float(Draws(settings.seed, case.frame).at_position(np.asarray(rollout), position))
         margin = edge_distance(graphs, case, theirs, index, int(ours[index]), u, sampling)
-        near = margin < NEAR_EDGE
+        near = margin < noise_of(graphs).edge
     else:
         margin = top_two_gap(graphs, case.prompt, case.scaffold, theirs, index)
-        near = margin < NEAR_GAP
+        near = margin < noise_of(graphs).gap
     return Difference(
         frame=case.frame, rollout=rollout, index=index, margin=margin, near_tie=bool(near)
     )

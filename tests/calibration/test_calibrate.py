@@ -24,7 +24,7 @@ from tests.calibration.outliers import outlier_planner
 from tests.calibration.recorded import graph, planner, windows
 
 BEFORE, BEHIND = windows()[:400], windows()[460:]
-# two frames say nothing of plans; what quantization does to a pass does not depend on them
+# a frame says nothing of plans; what quantization does to a pass does not depend on them
 PLANS_AS_THEY_COME = Gates(max_ade_increase=9.0, max_tau_drop=1.0, max_parse_failures=99)
 ASKED = Asked(
     precision="int8",
@@ -33,8 +33,8 @@ ASKED = Asked(
     how="dynamic",
     keep=("ends",),
     smooth=None,
-    windows=2,
-    frames=2,
+    windows=1,
+    frames=1,
     gates=PLANS_AS_THEY_COME,
 )
 
@@ -71,7 +71,7 @@ def test_the_group_to_blame_is_named_and_kept(outlier: Planner, tmp_path: Path) 
 def test_smoothed_or_kept_it_passes_at_once(
     outlier: Planner, smooth: float | None, keep: tuple[str, ...], tmp_path: Path
 ) -> None:
-    asked = replace(ASKED, smooth=smooth, keep=keep, frames=1)
+    asked = replace(ASKED, smooth=smooth, keep=keep)
     done = calibrate(outlier, BEFORE, BEHIND, asked, tmp_path)
     assert (len(done.attempts), done.outcome, done.sensitivity) == (1, "passed", [])
 
@@ -80,7 +80,7 @@ def test_smoothed_or_kept_it_passes_at_once(
 def test_two_outliers_are_refused_and_forced(tmp_path: Path) -> None:
     two = outlier_planner(tmp_path / "two", [1, 3])
     bundle = two.bundle
-    done = calibrate(two, BEFORE, BEHIND, replace(ASKED, frames=1), tmp_path)
+    done = calibrate(two, BEFORE, BEHIND, ASKED, tmp_path)
     assert [each.blamed for each in done.attempts] == ["target:block 3 mlp", "target:block 1 mlp"]
     assert (done.outcome, done.attempts[-1].failed) == ("refused", [ERROR_GATE])
     manifest = write(
@@ -99,7 +99,7 @@ def test_two_outliers_are_refused_and_forced(tmp_path: Path) -> None:
 
 @cache
 def halved(folder: Path) -> Calibrated:
-    asked = replace(ASKED, precision="fp16", device="tensorrt", how="auto", keep=(), frames=1)
+    asked = replace(ASKED, precision="fp16", device="tensorrt", how="auto", keep=())
     return calibrate(planner(), BEFORE, BEHIND, asked, folder)
 
 
@@ -192,7 +192,7 @@ def test_the_worst_group_that_can_be_the_cause_is_blamed(attempt: Attempt, blame
 
 
 def test_nothing_to_quantize_is_an_error(tmp_path: Path) -> None:
-    asked = replace(ASKED, graphs=("head",), frames=1)
+    asked = replace(ASKED, graphs=("head",))
     with pytest.raises(SlipstreamError, match="would be int8") as caught:
         calibrate(planner(), BEFORE[:2], BEHIND[:1], asked, tmp_path)
     assert "--keep none" in caught.value.fix

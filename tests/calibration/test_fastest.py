@@ -11,7 +11,7 @@ from onnx import helper
 
 import calibration.fastest as fastest
 from calibration.cpu import quantize_for_cpu
-from calibration.fastest import MARGIN, Timing, choose, measure, share_of_plain
+from calibration.fastest import MARGIN, WORTH, Timing, choose, measure, share_of_plain
 from runtime.engines.onnx import OnnxEngine
 from runtime.errors import SlipstreamError
 from tests.calibration.passes import BUNDLE, feeds_of
@@ -107,8 +107,9 @@ def test_a_way_has_to_win_by_more_than_the_noise() -> None:
     assert among(dynamic=1 - 0.9 * MARGIN) == "fp32"
     assert among(dynamic=1 - 1.1 * MARGIN) == "dynamic"
     assert among(dynamic=1.2, static=1.3) == "fp32"
-    assert among(dynamic=0.50, static=0.49) == "dynamic"  # alike: the one named first
-    assert among(dynamic=0.50, static=0.40) == "static"
+    assert among(dynamic=0.50, static=0.49) == "dynamic"  # alike: the one with less error
+    assert among(dynamic=0.50, static=0.50 - 0.9 * WORTH) == "dynamic"
+    assert among(dynamic=0.50, static=0.50 - 1.1 * WORTH) == "static"
 
 
 @pytest.mark.parametrize(

@@ -159,6 +159,19 @@ def test_a_frame_without_a_plan_is_left_out_of_distances_and_counted(
     assert (gate.passed, gate.value) == (False, None)
 
 
+@pytest.mark.parametrize(
+    ("name", "low", "counted"),
+    [("rollouts", 0.0, 0), ("rollouts", 0.001, 2), ("rollouts", None, 2), ("greedy", 0.0, 2)],
+)
+def test_drawn_outputs_may_fail_by_chance(name: str, low: float | None, counted: int) -> None:
+    high = None if low is None else 0.1
+    more = Figure(value=0.04, low=low, high=high)
+    found = Change(name=f"unusable outputs, {name}", source=1.0, candidate=3.0, change=more)
+    gate = parse_gate([found], 0)
+    assert (gate.passed, gate.value) == (counted == 0, counted)
+    assert f"{name} 1 -> 3" in gate.says
+
+
 def change(value: float | None, low: float | None, high: float | None) -> Change:
     figure = Figure(value=value, low=low, high=high)
     return Change(name=f"ADE@5s, {BOTH}", source=2.0, candidate=2.0, change=figure)

@@ -75,11 +75,11 @@ def test_groups_are_ranked_and_every_product_is_in_one(
     alone = [cost.alone.error for cost in costs]
     assert alone == sorted(alone, reverse=True)
     assert costs[0].group == "block 2 mlp"
-    assert 0.01 < together.error < 0.1
+    assert 0.005 < together.error < 0.05
     assert all(0 < error <= together.error for error in alone)
     # errors of groups are nearly independent: their squares add up
     assert sum(error**2 for error in alone) ** 0.5 == pytest.approx(together.error, rel=0.3)
-    assert costs[0].without.error < 0.7 * together.error
+    assert costs[0].without.error < 0.85 * together.error
     assert costs[-1].without.error == pytest.approx(together.error, rel=0.1)
     assert all(abs(cost.alone.log_likelihood or 1.0) < 0.1 for cost in costs)
 

@@ -16,7 +16,8 @@ from runtime.proof.cache import cache_check
 from runtime.proof.cases import Case, outputs
 from runtime.proof.controls import accepts_leniently, recorded, residual_dropped
 from runtime.proof.fresh import RememberedPrefill, second_laws, value_laws
-from runtime.proof.identity import NEAR_EDGE, edge_distance, explain, identity_check
+from runtime.proof.identity import edge_distance, explain, identity_check
+from runtime.proof.noise import noise_of
 from runtime.proof.results import Check, Control, Proof
 from runtime.proof.suite import ALPHA, Options, Suite
 from runtime.settings import DRAFTING, RULES, DecodeSettings, Sampling
@@ -195,8 +196,8 @@ def test_a_difference_is_explained_by_where_it_is(graphs) -> None:
     theirs, ours = output.copy(), output.copy()
     theirs[fork], ours[fork] = 2, 3
     edge = law.cumsum()[2]
-    near = edge_distance(graphs, case, theirs, fork, 3, edge + NEAR_EDGE / 2, HOT)
-    assert near == pytest.approx(NEAR_EDGE / 2, rel=1e-6)
+    near = edge_distance(graphs, case, theirs, fork, 3, edge + noise_of(graphs).edge / 2, HOT)
+    assert near == pytest.approx(noise_of(graphs).edge / 2, rel=1e-6)
     # with a token between the two, no rounding can swap them
     assert edge_distance(graphs, case, theirs, fork, 4, edge, HOT) == pytest.approx(law[3])
     settings = DecodeSettings("dflash", "coupled", rollouts=2, sampling=HOT)
