@@ -29,7 +29,7 @@ from calibration.fold import folded, unfolded, with_parts
 from calibration.products import Product, split_kept
 from calibration.row_scales import unit_rows, with_row_scales
 from calibration.smooth import check_alpha, places, smoothed
-from export.graphs.quantized import quantization_of
+from export.graphs.quantized import check_unquantized
 from export.graphs.storage import beside, save_graph
 from runtime.errors import SlipstreamError
 from runtime.files import new_file
@@ -84,7 +84,7 @@ def quantize_for_cpu(
     """
     _check(precision, how, smooth)
     model = folded(onnx.load(source))
-    _check_plain(model, source)
+    check_unquantized(model, source)
     todo, kept = split_kept(model, keep, source.name)
     with new_file(out) as made, _silence():
         plain = made.with_name("folded.onnx")
@@ -278,13 +278,3 @@ def _check(precision: str, how: str, smooth: float | None) -> None:
         )
     if smooth is not None:
         check_alpha(smooth)
-
-
-def _check_plain(model: onnx.ModelProto, source: Path) -> None:
-    if found := quantization_of(model):
-        raise SlipstreamError(
-            f"{source} is quantized already",
-            expected="the graph of an exported bundle, in fp32",
-            found=f"{found} nodes",
-            fix="start from the bundle that `slipstream export` wrote",
-        )

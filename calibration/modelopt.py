@@ -31,7 +31,7 @@ from calibration.cpu import Quantized
 from calibration.fold import folded
 from calibration.products import Product, split_kept
 from calibration.qdq import Rest, finished
-from export.graphs.quantized import quantization_of
+from export.graphs.quantized import check_unquantized
 from export.graphs.storage import beside, save_graph
 from runtime.errors import SlipstreamError
 from runtime.files import new_file
@@ -74,13 +74,7 @@ def quantize_for_tensorrt(
     """
     _check(precision, feeds, source)
     model = onnx.load(source)
-    if found := quantization_of(model):
-        raise SlipstreamError(
-            f"{source} is quantized already",
-            expected="the graph of an exported bundle, in fp32",
-            found=f"{found} nodes",
-            fix="start from the bundle that `slipstream export` wrote",
-        )
+    check_unquantized(model, source)
     casts = {node.input[0]: node.output[0] for node in model.graph.node if node.op_type == "Cast"}
     fp32 = {casts.get(name, name) for name in keep_tensors}  # a weight is folded into its cast
     model = folded(model)

@@ -19,7 +19,8 @@ from calibration.reservoir import Reservoirs
 from drives.windows import Window
 from planners.planner import Planner
 from runtime.bundle import GraphName, Manifest
-from runtime.engines.base import Engine, TensorSpec
+from runtime.engines.around import EngineAround
+from runtime.engines.base import Engine
 from runtime.engines.device import Device
 from runtime.errors import SlipstreamError
 from runtime.settings import DecodeSettings, Method, Sampling
@@ -216,19 +217,12 @@ class Recorder:
         }
 
 
-class _Watched:
+class _Watched(EngineAround):
     """An engine whose feeds a recorder sees before each run."""
 
     def __init__(self, graph: GraphName, engine: Engine, recorder: Recorder) -> None:
-        self._graph, self._engine, self._recorder = graph, engine, recorder
-
-    @property
-    def inputs(self) -> dict[str, TensorSpec]:
-        return self._engine.inputs
-
-    @property
-    def outputs(self) -> dict[str, TensorSpec]:
-        return self._engine.outputs
+        super().__init__(engine)
+        self._graph, self._recorder = graph, recorder
 
     def run(self, feeds: Mapping[str, Any], into: Mapping[str, Any]) -> dict[str, Any]:
         """See `runtime.engines.base.Engine.run`."""

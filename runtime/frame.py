@@ -55,6 +55,7 @@ class Frame:
         self.rollouts = Rollouts(
             np.zeros(1, np.int64), self.script.tokens[None].copy(), np.full(1, kept)
         )
+        self.stem: Rollouts | None = None  # the one that parted
         self.stats = FrameStats(asked=settings.rollouts)
         if settings.budget_ms is not None:
             self.stats.budget = settings.budget_ms / 1e3
@@ -128,15 +129,13 @@ class Frame:
             self._known_pass(at - 1, "verify")
         if self.drafter:
             self.drafter.absorb(self.rollouts, self.script, self.stats)
-        self.stem = self.rollouts
-        self.rows = branch_rows(self.graphs.manifest, len(self.script) - at, self.settings)
-        self.stats.rollouts = 0
 
     def fork(self, ids: Ints) -> None:
         """Open branches for these rollouts, in place of any that are done."""
-        self.stats.rollouts += len(ids)
+        self.stem = self.stem or self.rollouts
         self.rollouts = self.stem.forked(ids)
-        self.cache.fork(len(ids), self.rows)
+        left = len(self.script) - 1 - int(self.stem.start[0])
+        self.cache.fork(len(ids), branch_rows(self.graphs.manifest, left, self.settings))
         if self.drafter:
             self.drafter.fork(len(ids))
         self._measure_memory()
@@ -144,6 +143,7 @@ class Frame:
     def finish(self) -> Ints:
         """[N, L] the outputs."""
         tokens = np.stack([self.finished[i] for i in range(len(self.finished))])
+        self.stats.rollouts = len(tokens)
         self._measure_memory()
         self.memory.remember(self.cache, self.draft_cache)
         self.stats.total = time.perf_counter() - self.began

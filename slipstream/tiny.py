@@ -10,6 +10,7 @@ bundle. An interrupted training goes on where it stopped.
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from enum import Enum
 from pathlib import Path
 from typing import Annotated
@@ -20,10 +21,18 @@ from export.bundle import export_bundle
 from planners.nets.drafters import load_drafter
 from planners.nets.qwen3 import load_target
 from runtime.bundle import Limits
-from runtime.errors import SlipstreamError
 from slipstream.commands.screen import Screen
 from slipstream.tiny_card import measure, write_card
-from slipstream.tiny_common import card_windows, moved, taught_by
+from slipstream.tiny_common import (
+    DrivesOption,
+    EffortOption,
+    OutOption,
+    ThreadsOption,
+    card_windows,
+    do_stages,
+    moved,
+    taught_by,
+)
 from slipstream.tiny_data import LICENCES, SOURCES, drives_folder
 from slipstream.training.config import BlockDrafterConfig
 from slipstream.training.device import prepared
@@ -64,6 +73,16 @@ class Workshop:
         assert isinstance(drafter, BlockDrafterConfig)
         drafter = taught_by(drafter, self.target.out, effort)
         self.drafter = moved(drafter, out / "drafter", drives, effort)
+
+    @property
+    def stages(self) -> dict[str, Callable[[], None]]:
+        """What there is to do, in order."""
+        return {
+            "target": self.train_target,
+            "drafter": self.train_drafter,
+            "measure": self.measure,
+            "export": self.export,
+        }
 
     def train_target(self) -> None:
         run_target(self.target, self.request, self.console)
@@ -112,33 +131,14 @@ def _last_line(checkpoint: Path) -> dict[str, float]:
 
 
 def run(
-    out: Annotated[Path, typer.Option(help="Folder for checkpoints, logs, card and bundle.")],
+    out: OutOption,
     stage: Annotated[Stage, typer.Option(help="One stage, or all in order.")] = Stage.all,
-    drives: Annotated[
-        Path | None, typer.Option(help="Folder of the recordings; SLIPSTREAM_DRIVES by default.")
-    ] = None,
-    effort: Annotated[
-        float,
-        typer.Option(help="Part of the steps, for a trial; 1 is the whole.", min=0.0, max=1.0),
-    ] = 1.0,
-    threads: Annotated[int, typer.Option(help="Threads of torch.", min=1)] = 2,
+    drives: DrivesOption = None,
+    effort: EffortOption = 1.0,
+    threads: ThreadsOption = 2,
 ) -> None:
     """Train the tiny planner. Interrupted trainings are continued where they stopped."""
-    try:
-        workshop = Workshop(out, drives_folder(drives), effort, threads)
-        stages = {
-            Stage.target: workshop.train_target,
-            Stage.drafter: workshop.train_drafter,
-            Stage.measure: workshop.measure,
-            Stage.export: workshop.export,
-        }
-        for name, work in stages.items():
-            if stage in (name, Stage.all):
-                typer.echo(f"{name.value}:")
-                work()
-    except SlipstreamError as error:
-        typer.echo(f"error: {error}", err=True)
-        raise typer.Exit(error.exit_code) from error
+    do_stages(lambda: Workshop(out, drives_folder(drives), effort, threads).stages, stage.value)
 
 
 if __name__ == "__main__":

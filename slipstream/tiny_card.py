@@ -20,7 +20,7 @@ from planners.training.evaluation import ade, greedy_paths
 from planners.training.examples import Examples
 from planners.training.target import TargetSettings
 from runtime.files import write_atomic
-from slipstream.tiny_common import MOVING, Figures, driving_figures
+from slipstream.tiny_common import MOVING, Figures, driving_figures, figure_rows
 from slipstream.tiny_data import SOURCES
 from slipstream.training.config import BlockDrafterConfig
 
@@ -87,14 +87,7 @@ def card(
         losses: the last logged `nats` of the target and `hit` of the drafter.
     """
     sizes, training, widths = drafter.drafter, drafter.training, drafter.evaluation.widths
-    rows = [
-        f"| {name} | {f['windows']:.0f} | {f['greedy']:.2f} | "
-        + " | ".join(f"{f[b]:.2f}" for b in MOVING)
-        + f" | {f['parsed']:.1%} | "
-        + " | ".join(f"{f[f'acceptance {width}']:.2f}" for width in widths)
-        + " |"
-        for name, f in figures.items()
-    ]
+    rows = figure_rows(figures, widths)
     told = [
         f"- {name}: {f['turns untold']:.2f} m without, {f['turns told']:.2f} m with the command "
         f"({f['turns']:.0f} windows)"
@@ -130,7 +123,7 @@ blocks of {blocks}.
 
 | drive | windows | tiny | {heads} | parsed | {lengths} |
 | --- | --- | --- | --- | --- | --- | --- | --- |{" --- |" * len(widths)}
-{_lines(rows)}
+{rows}
 
 KITTI was not trained on. Of sequence 00 only a plain regression's error was looked at, before the
 first training, to see what the motion history allows; no setting was chosen by it. The end of the

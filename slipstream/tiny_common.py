@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TypeVar
+from typing import Annotated, TypeVar
 
 import numpy as np
+import typer
 from numpy.typing import NDArray
 from torch import Tensor
 from transformers import Qwen3ForCausalLM
@@ -15,15 +17,54 @@ from drives.baselines import baseline
 from planners.training.data import Recorded
 from planners.training.evaluation import ade, greedy_paths
 from planners.training.examples import Examples
+from runtime.errors import SlipstreamError
 from slipstream.tiny_data import load_held_out
 from slipstream.training.config import BlockDrafterConfig, Data, SelfDraftConfig, TargetConfig
 from slipstream.training.windows import validation_windows
 
 Figures = dict[str, float]
+OutOption = Annotated[Path, typer.Option(help="Folder for checkpoints, logs, card and bundle.")]
+DrivesOption = Annotated[
+    Path | None, typer.Option(help="Folder of the recordings; SLIPSTREAM_DRIVES by default.")
+]
+EffortOption = Annotated[
+    float, typer.Option(help="Part of the steps, for a trial; 1 is the whole.", min=0.0, max=1.0)
+]
+ThreadsOption = Annotated[int, typer.Option(help="Threads of torch.", min=1)]
 MOVING = ("cv", "ca", "ctrv", "ctra")  # baselines that a card shows
 
 _Config = TypeVar("_Config", TargetConfig, BlockDrafterConfig, SelfDraftConfig)
 _Drafter = TypeVar("_Drafter", BlockDrafterConfig, SelfDraftConfig)
+
+
+def do_stages(stages: Callable[[], Mapping[str, Callable[[], None]]], asked: str) -> None:
+    """Do one stage of a training, or all in order; an error ends the program with its exit code.
+
+    Args:
+        stages: opens the training; what it does, by name.
+        asked: a name, or "all".
+    """
+    try:
+        for name, work in stages().items():
+            if asked in (name, "all"):
+                typer.echo(f"{name}:")
+                work()
+    except SlipstreamError as error:
+        typer.echo(f"error: {error}", err=True)
+        raise typer.Exit(error.exit_code) from error
+
+
+def figure_rows(figures: Mapping[str, Figures], widths: Sequence[int]) -> str:
+    """Rows of a card's table: each drive's windows, errors, share of parsed outputs and acceptance
+    lengths with blocks of these widths."""
+    return "\n".join(
+        f"| {name} | {f['windows']:.0f} | {f['greedy']:.2f} | "
+        + " | ".join(f"{f[b]:.2f}" for b in MOVING)
+        + f" | {f['parsed']:.1%} | "
+        + " | ".join(f"{f[f'acceptance {width}']:.2f}" for width in widths)
+        + " |"
+        for name, f in figures.items()
+    )
 
 
 def moved(config: _Config, out: Path, drives: Path, effort: float) -> _Config:

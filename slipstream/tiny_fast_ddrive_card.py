@@ -13,7 +13,7 @@ from planners.training.acceptance import self_acceptance_length
 from planners.training.data import Recorded
 from planners.training.examples import Examples
 from runtime.files import write_atomic
-from slipstream.tiny_common import MOVING, Figures, driving_figures
+from slipstream.tiny_common import MOVING, Figures, driving_figures, figure_rows
 from slipstream.tiny_data import SOURCES
 from slipstream.training.config import SelfDraftConfig, TargetConfig
 
@@ -50,14 +50,7 @@ def card(figures: dict[str, Figures], target: TargetConfig, drafter: SelfDraftCo
     assert sizes is not None, "it is trained from nothing"
     heads = " | ".join(BASELINES[name].label for name in MOVING)
     lengths = " | ".join(f"acceptance {width}" for width in widths)
-    rows = "\n".join(
-        f"| {name} | {f['windows']:.0f} | {f['greedy']:.2f} | "
-        + " | ".join(f"{f[b]:.2f}" for b in MOVING)
-        + f" | {f['parsed']:.1%} | "
-        + " | ".join(f"{f[f'acceptance {width}']:.2f}" for width in widths)
-        + " |"
-        for name, f in figures.items()
-    )
+    rows = figure_rows(figures, widths)
     sources = "\n".join(f"- {source}" for source in SOURCES)
     weights = ", ".join(f"{name} {weight:g}" for name, weight in training.weights.items())
     plan, draft = target.training.schedule, training.schedule

@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 
 from runtime.bundle import GraphName
-from runtime.engines.base import Engine, TensorSpec
+from runtime.engines.around import EngineAround
+from runtime.engines.base import Engine
 from runtime.engines.device import Array, Device
 from runtime.engines.store import Precision
 
@@ -33,7 +34,7 @@ class Pass:
     outputs: dict[str, Array]
 
 
-class Recorder:
+class Recorder(EngineAround):
     """An engine on the CPU whose passes are kept.
 
     Args:
@@ -42,16 +43,9 @@ class Recorder:
     """
 
     def __init__(self, graph: GraphName, engine: Engine, passes: list[Pass], left: int = 0) -> None:
-        self._graph, self._engine, self._passes, self.left = graph, engine, passes, left
+        super().__init__(engine)
+        self._graph, self._passes, self.left = graph, passes, left
         self._seen: Counter[tuple[Any, ...]] = Counter()
-
-    @property
-    def inputs(self) -> dict[str, TensorSpec]:
-        return self._engine.inputs
-
-    @property
-    def outputs(self) -> dict[str, TensorSpec]:
-        return self._engine.outputs
 
     def run(self, feeds: Mapping[str, Any], into: Mapping[str, Any]) -> dict[str, Any]:
         """See `runtime.engines.base.Engine.run`."""

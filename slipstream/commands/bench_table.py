@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from rich import box
 from rich.console import Console
 from rich.table import Table
 
 from calibration.fastest import PLAIN
 from drives.results import Figure
 from slipstream.commands.bench_results import Bench, GraphTimes, PrecisionTimes
-from slipstream.commands.screen import banner
+from slipstream.commands.screen import banner, labelled_table
 
 
 def show_bench(bench: Bench, console: Console) -> None:
@@ -56,7 +55,7 @@ def verdicts(bench: Bench) -> list[str]:
 
 
 def _passes(graphs: Sequence[GraphTimes]) -> Table:
-    table = _table("Passes: ms of fp32, and each way's time over it")
+    table = labelled_table("Passes: ms of fp32, and each way's time over it")
     ways = list(dict.fromkeys(way for graph in graphs for way in graph.shares if way != PLAIN))
     for heading in ("a frame", "fp32 ms", *(way.replace(" ", "\n") for way in ways)):
         table.add_column(heading, justify="right", no_wrap=True)
@@ -73,7 +72,7 @@ def _passes(graphs: Sequence[GraphTimes]) -> Table:
 
 
 def _frames(precisions: Sequence[PrecisionTimes]) -> Table:
-    table = _table("Frames, each graph in the way that is fastest for it")
+    table = labelled_table("Frames, each graph in the way that is fastest for it")
     for heading in ("ms a frame", "of fp32", "tau", "no plan", "m to fp32", "MB"):
         table.add_column(heading, justify="right", no_wrap=True)
     for each in precisions:
@@ -87,18 +86,6 @@ def _frames(precisions: Sequence[PrecisionTimes]) -> Table:
             "" if gap is None else f"{gap:.3f}",
             f"{each.bytes / 1e6:.1f}",
         )
-    return table
-
-
-def _table(title: str) -> Table:
-    table = Table(
-        title=title,
-        title_justify="left",
-        box=box.SIMPLE_HEAD,
-        pad_edge=False,
-        padding=(0, 1, 0, 0),
-    )
-    table.add_column("", no_wrap=True)
     return table
 
 

@@ -17,16 +17,11 @@ from calibration.candidate import ENDS, HALVES
 from calibration.cpu import WAYS, require_quantizers
 from calibration.driven import settings_name, ways_to_drive
 from calibration.gates import Gates
-from calibration.heldout import SHARE, check_share, held_out
 from calibration.results import CalibrationResults, Device
 from calibration.smooth import check_alpha
 from calibration.strata import counts
-from drives.cameras import with_cameras
-from drives.drive import Drive
 from drives.machine import this_machine
-from drives.open import open_drive
 from drives.report import bundle_info, drive_info
-from drives.windows import Window, windows
 from planners.planner import Planner
 from runtime.bundle import Bundle, GraphName
 from runtime.calibrated import StoredPrecision
@@ -34,6 +29,7 @@ from runtime.errors import SlipstreamError
 from runtime.files import check_writable, write_atomic
 from runtime.tune import check_threads
 from slipstream.commands.about import own_version
+from slipstream.commands.calibrate_data import CalibrationData
 from slipstream.commands.calibrate_table import show_calibration
 from slipstream.commands.screen import Screen
 from slipstream.commands.session import own_command, progress_bar
@@ -87,7 +83,7 @@ def run_calibrate(request: Request) -> int:
     check_plain(bundle)
     check_graphs(bundle.manifest, asked.graphs)
     check_out(bundle, request.out)
-    data = _Data.of(request.drives, request.held_out)
+    data = CalibrationData.of(request.drives, request.held_out)
 
     # only now the engine
     import slipstream
@@ -205,94 +201,8 @@ def _what_for(request: Request) -> tuple[StoredPrecision, Device]:
     return cast(StoredPrecision, precision), cast(Device, device)
 
 
-@dataclass(frozen=True)
-class _Data:
-    """Drives, and their windows to calibrate on and to judge on."""
-
-    drives: list[Drive]
-    others: list[Drive]
-    calibrating: list[Window]
-    judging: list[Window]
-
-    @classmethod
-    def of(cls, names: Sequence[str], held: Sequence[str]) -> _Data:
-        """Open the drives and part their windows.
-
-        Args:
-            names: drives to calibrate on.
-            held: drives to judge on, or one share of each drive.
-        """
-        drives = [open_drive(name) for name in names]
-        share = _share(held)
-        others = [] if share is not None else [open_drive(name) for name in held]
-        calibrating: list[Window] = []
-        judging: list[Window] = []
-        for drive in drives:
-            cut = windows(drive).windows
-            if share is None:
-                calibrating += cut
-            else:
-                before, behind = held_out(cut, drive, share)
-                calibrating, judging = calibrating + before, judging + behind
-        for drive in others:
-            if same := [each.name for each in drives if each.name == drive.name]:
-                raise SlipstreamError(
-                    f"--held-out {same[0]} is calibrated on as well",
-                    expected="another drive than those of --drive, or a share",
-                    found=same[0],
-                    fix=f"--held-out {SHARE:g} holds the last half of each drive out",
-                )
-            judging += windows(drive).windows
-        for what, found in (("calibrate", calibrating), ("judge", judging)):
-            if not found:
-                raise SlipstreamError(
-                    f"there are no windows to {what} on",
-                    expected="drives with 4 s of history and 5 s of future somewhere",
-                    found=", ".join(each.name for each in (*drives, *others)),
-                    fix="slipstream drives info DRIVE says what its windows lack",
-                )
-        return cls(drives, others, calibrating, judging)
-
-    def looking(self, planner: Planner) -> _Data:
-        """With the pictures that the bundle looks at."""
-        vision = planner.bundle.manifest.vision
-
-        def seen(cut: Sequence[Window]) -> list[Window]:
-            found: list[Window] = []
-            for drive in (*self.drives, *self.others):
-                own = [window for window in cut if window.drive == drive.name]
-                found += with_cameras(own, drive, vision)[0] if own else []
-            return found
-
-        return _Data(self.drives, self.others, seen(self.calibrating), seen(self.judging))
-
-    @property
-    def names(self) -> list[str]:
-        """Drives calibrated on, then those judged on alone."""
-        return [drive.name for drive in (*self.drives, *self.others)]
-
-
-def _share(held: Sequence[str]) -> float | None:
-    """A share, or None where drives are named."""
-    if not held:
-        return SHARE
-    try:
-        share = float(held[0])
-    except ValueError:
-        return None
-    if len(held) > 1:
-        raise SlipstreamError(
-            "--held-out is given as a share and again",
-            expected="one share, or drives",
-            found=", ".join(held),
-            fix=f"--held-out {held[0]}",
-        )
-    check_share(share)
-    return share
-
-
 def _results(
-    planner: Planner, data: _Data, asked: Asked, done: Calibrated, seconds: float
+    planner: Planner, data: CalibrationData, asked: Asked, done: Calibrated, seconds: float
 ) -> CalibrationResults:
     ways = ways_to_drive(planner.bundle.manifest)
     last = list(ways.values())[-1]

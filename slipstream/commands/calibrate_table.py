@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from rich import box
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
@@ -20,7 +19,7 @@ from calibration.results import (
     TokenFigures,
 )
 from calibration.sensitivity import MAIN
-from slipstream.commands.screen import banner
+from slipstream.commands.screen import banner, labelled_table
 
 _SHOWN = 6  # groups of a graph, where nobody asked for the report
 
@@ -88,7 +87,7 @@ def verdict(results: CalibrationResults, out: Path) -> list[str]:
 
 
 def _graphs(attempt: Attempt) -> Table:
-    table = _table("Graphs")
+    table = labelled_table("Graphs")
     for heading in ("way", "products", "kept", "MB", "time"):
         justify = "left" if heading in ("way", "kept") else "right"
         table.add_column(heading, justify=justify)  # type: ignore[arg-type]
@@ -108,7 +107,7 @@ def _graphs(attempt: Attempt) -> Table:
 
 
 def _changes(changes: Sequence[Change]) -> Table:
-    table = _table("Held-out frames, planned by both")
+    table = labelled_table("Held-out frames, planned by both")
     for heading in ("source", "candidate", "change", "95 % interval"):
         table.add_column(heading, justify="right", no_wrap=True)
     for each in changes:
@@ -126,7 +125,7 @@ def _changes(changes: Sequence[Change]) -> Table:
 
 
 def _errors(tensors: Sequence[TensorError]) -> Table:
-    table = _table("Error on recorded passes of held-out frames, over the norm")
+    table = labelled_table("Error on recorded passes of held-out frames, over the norm")
     for heading in ("main output", "error", "largest", "worst other", "error", "passes"):
         justify = "left" if heading in ("main output", "worst other") else "right"
         table.add_column(heading, justify=justify, no_wrap=True)  # type: ignore[arg-type]
@@ -160,7 +159,7 @@ def _tokens(tokens: TokenFigures) -> str:
 
 
 def _gates(gates: Sequence[GateResult]) -> Table:
-    table = _table("Gates")
+    table = labelled_table("Gates")
     for heading in ("measured", "limit", "verdict", ""):
         justify = "right" if heading in ("measured", "limit") else "left"
         table.add_column(heading, justify=justify, no_wrap=heading != "")  # type: ignore[arg-type]
@@ -174,7 +173,7 @@ def _gates(gates: Sequence[GateResult]) -> Table:
 
 
 def _groups(effects: Sequence[GroupEffect], most: int | None) -> Table:
-    table = _table("What groups cost: error of the graph's main output, over the norm")
+    table = labelled_table("What groups cost: error of the graph's main output, over the norm")
     for heading in ("products", "alone", "all others", "all", "nats a token", ""):
         table.add_column(heading, justify="right" if heading else "left", no_wrap=True)
     for graph in dict.fromkeys(each.graph for each in effects):
@@ -206,18 +205,6 @@ def _conditions(results: CalibrationResults) -> str:
         f"{results.decoder}, {results.rollouts} rollouts; {threads} engine "
         f"thread{'s' * (threads != 1)}{memory}; {results.seconds:.0f} s"
     )
-
-
-def _table(title: str) -> Table:
-    table = Table(
-        title=title,
-        title_justify="left",
-        box=box.SIMPLE_HEAD,
-        pad_edge=False,
-        padding=(0, 1, 0, 0),
-    )
-    table.add_column("", no_wrap=True)
-    return table
 
 
 def _number(value: float | None, digits: int) -> str:

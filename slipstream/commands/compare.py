@@ -5,14 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from rich import box
 from rich.console import Console
-from rich.table import Table as RichTable
 from rich.text import Text
 
 from runtime.errors import SlipstreamError
 from runtime.files import check_writable, write_atomic
-from slipstream.commands.screen import Screen
+from slipstream.commands.screen import Screen, titled_table
 from slipstream.commands.session import progress_bar
 from slipstream.commands.terminal import WIDE
 from slipstream.commands.train import enough_memory, need_torch
@@ -116,9 +114,7 @@ def _check_folder(out: Path, result: str) -> None:
 def _show(
     title: str, columns: tuple[str, ...], rows: tuple[tuple[str, ...], ...], console: Console
 ) -> None:
-    table = RichTable(
-        title=title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0)
-    )
+    table = titled_table(title)
     for index, column in enumerate(columns):
         table.add_column(Text(column), justify="right" if index else "left")
     for row in rows:

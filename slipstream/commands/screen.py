@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from rich import box
 from rich.console import Console, ConsoleOptions, RenderableType
 from rich.segment import Segment
+from rich.table import Table
 from rich.text import Text
 
 from runtime.visible import visible
@@ -29,6 +31,24 @@ class Screen(Console):
                 yield segment
             else:
                 yield Segment(visible(segment.text), segment.style)
+
+
+def titled_table(title: str) -> Table:
+    """A table without columns yet, close set, its title at the left."""
+    return Table(
+        title=title,
+        title_justify="left",
+        box=box.SIMPLE_HEAD,
+        pad_edge=False,
+        padding=(0, 1, 0, 0),
+    )
+
+
+def labelled_table(title: str) -> Table:
+    """A titled table with a column for its rows' names."""
+    table = titled_table(title)
+    table.add_column("", no_wrap=True)
+    return table
 
 
 def banner(label: str, text: str) -> Text:

@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from rich import box
 from rich.console import Console
 from rich.table import Table
 
 from drives.bootstrap import LEAST_SEGMENTS
 from drives.results import Figure
 from drives.scaling_results import Point, Scaling
-from slipstream.commands.screen import banner
+from slipstream.commands.screen import banner, labelled_table, titled_table
 
 WIDE = 110  # columns of a terminal that shows everything
 
@@ -24,18 +23,11 @@ def show_sweep(sweep: Scaling, console: Console) -> None:
     if trained := sum(training.frames for training in sweep.training.values()):
         seen = f"the bundle was trained on {trained} of these {sweep.frames} frames"
         console.print(banner("TRAINING DATA", seen))
-    table = Table(
-        title=f"Rollouts, rule {sweep.rule}: errors in m against the log",
-        title_justify="left",
-        box=box.SIMPLE_HEAD,
-        pad_edge=False,
-        padding=(0, 1, 0, 0),
-    )
+    table = labelled_table(f"Rollouts, rule {sweep.rule}: errors in m against the log")
     wide, rated = console.width >= WIDE, sweep.rated_frames > 0
     shown = [
         column for column in COLUMNS if (wide or not column.detail) and (rated or not column.rated)
     ]
-    table.add_column("", no_wrap=True)
     for column in shown:
         table.add_column(column.title, justify="right", no_wrap=True)
     for kinematic in sweep.kinematic:
@@ -68,13 +60,7 @@ def show_sweep(sweep: Scaling, console: Console) -> None:
 
 def _against(sweep: Scaling) -> Table:
     """What each reading of the rollouts gains on greedy, and what they cost beside one rollout."""
-    table = Table(
-        title="Against greedy: difference of ADE@5s in m, frame by frame",
-        title_justify="left",
-        box=box.SIMPLE_HEAD,
-        pad_edge=False,
-        padding=(0, 1, 0, 0),
-    )
+    table = titled_table("Against greedy: difference of ADE@5s in m, frame by frame")
     headings = ("", "mean of N", "medoid of N", "latency\nof N = 1", "KV\nof N = 1")
     for heading in headings:
         table.add_column(heading, justify="right" if heading else "left", no_wrap=True)

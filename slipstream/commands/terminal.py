@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import textwrap
 
-from rich import box
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
@@ -13,7 +12,7 @@ from drives import table as tables
 from drives.overview_table import overview_table
 from drives.results import Report
 from drives.verdicts import replayed, training_frames, verdicts
-from slipstream.commands.screen import banner
+from slipstream.commands.screen import banner, titled_table
 
 WIDE = 150  # columns of a terminal that shows everything
 _MARKS = {"better": "green", "worse": "red", "": ""}
@@ -39,13 +38,7 @@ def show_report(report: Report, console: Console) -> None:
 def rich_table(table: tables.Table, everything: bool) -> Table:
     """A table for the terminal; without room, details are left out."""
     shown = [i for i, column in enumerate(table.columns) if everything or not column.detail]
-    rich = Table(
-        title=table.title,
-        title_justify="left",
-        box=box.SIMPLE_HEAD,
-        pad_edge=False,
-        padding=(0, 1, 0, 0),
-    )
+    rich = titled_table(table.title)
     for i in shown:
         heading = "\n".join(textwrap.wrap(table.columns[i].title, 9))
         rich.add_column(heading, justify="right" if i else "left", no_wrap=True)

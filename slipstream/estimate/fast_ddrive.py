@@ -5,8 +5,9 @@ Qwen2.5-VL-3B-Instruct, three pictures of 32 x 30 patches, 404 output tokens.
 
 from __future__ import annotations
 
+from slipstream.estimate.networks import qwen3
 from slipstream.estimate.schema import Blocks, SectionTokens, blocks_of_sections
-from slipstream.estimate.shape import ModelShape, NetworkShape, VisionShape
+from slipstream.estimate.shape import ModelShape, VisionShape
 
 NAME = "fast-ddrive"
 BLOCK = 32  # values of a block
@@ -35,18 +36,8 @@ def output(size: int = BLOCK) -> tuple[int, int, Blocks]:
 
 def model() -> ModelShape:
     """Qwen2.5-VL-3B that drafts for itself."""
-    width, ffn, layers, heads, kv_heads, head_dim = 2048, 11008, 36, 16, 2, 128
-    target = NetworkShape(
-        blocks=layers,
-        row_weights=layers * (width * head_dim * 2 * (heads + kv_heads) + 3 * width * ffn),
-        context_weights=0,
-        attention_layers=layers,
-        heads=heads,
-        kv_heads=kv_heads,
-        head_dim=head_dim,
-        state=0,
-        widest=ffn,
-    )
+    width = 2048
+    target = qwen3(layers=36, width=width, ffn=11008, heads=16, kv_heads=2, head_dim=128)
     return ModelShape(
         name=NAME,
         target=target,

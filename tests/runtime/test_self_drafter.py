@@ -14,7 +14,7 @@ from pydantic import ValidationError
 from runtime.bundle import Bundle, DraftDims, Manifest
 from runtime.costs import draft_pass, measure
 from runtime.decode import Decoder
-from runtime.engines.base import Engine
+from runtime.engines.around import EngineAround
 from runtime.gate import Width
 from runtime.graphs import Graphs
 from runtime.proof import suite
@@ -179,13 +179,10 @@ def test_rollouts_that_have_not_parted_are_drafted_for_once(graphs: Graphs) -> N
     """The first draft behind the fork is one rollout's; the outputs are those of plain decoding."""
     rows: list[int] = []
 
-    class Counted:
-        def __init__(self, engine: Engine) -> None:
-            self.engine, self.inputs, self.outputs = engine, engine.inputs, engine.outputs
-
+    class Counted(EngineAround):
         def run(self, feeds: Mapping[str, Any], into: Mapping[str, Any]) -> dict[str, Any]:
             rows.append(len(feeds["embeddings"]))
-            return self.engine.run(feeds, into)
+            return self._engine.run(feeds, into)
 
     seen = graphs.wrapped(lambda name, engine: Counted(engine) if name == "target" else engine)
     hot = DecodeSettings("dflash", "coupled", block=4, rollouts=3, sampling=Sampling(1.0))

@@ -1,0 +1,100 @@
+"""The drives of a calibration, and which of their windows calibrate and which judge."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from calibration.heldout import SHARE, check_share, held_out
+from drives.cameras import with_cameras
+from drives.drive import Drive
+from drives.open import open_drive
+from drives.windows import Window, windows
+from planners.planner import Planner
+from runtime.errors import SlipstreamError
+
+
+@dataclass(frozen=True)
+class CalibrationData:
+    """Drives, and their windows to calibrate on and to judge on."""
+
+    drives: list[Drive]
+    others: list[Drive]
+    calibrating: list[Window]
+    judging: list[Window]
+
+    @classmethod
+    def of(cls, names: Sequence[str], held: Sequence[str]) -> CalibrationData:
+        """Open the drives and part their windows.
+
+        Args:
+            names: drives to calibrate on.
+            held: drives to judge on, or one share of each drive.
+        """
+        drives = [open_drive(name) for name in names]
+        share = _share(held)
+        others = [] if share is not None else [open_drive(name) for name in held]
+        calibrating: list[Window] = []
+        judging: list[Window] = []
+        for drive in drives:
+            cut = windows(drive).windows
+            if share is None:
+                calibrating += cut
+            else:
+                before, behind = held_out(cut, drive, share)
+                calibrating, judging = calibrating + before, judging + behind
+        for drive in others:
+            if same := [each.name for each in drives if each.name == drive.name]:
+                raise SlipstreamError(
+                    f"--held-out {same[0]} is calibrated on as well",
+                    expected="another drive than those of --drive, or a share",
+                    found=same[0],
+                    fix=f"--held-out {SHARE:g} holds the last half of each drive out",
+                )
+            judging += windows(drive).windows
+        for what, found in (("calibrate", calibrating), ("judge", judging)):
+            if not found:
+                raise SlipstreamError(
+                    f"there are no windows to {what} on",
+                    expected="drives with 4 s of history and 5 s of future somewhere",
+                    found=", ".join(each.name for each in (*drives, *others)),
+                    fix="slipstream drives info DRIVE says what its windows lack",
+                )
+        return cls(drives, others, calibrating, judging)
+
+    def looking(self, planner: Planner) -> CalibrationData:
+        """With the pictures that the bundle looks at."""
+        vision = planner.bundle.manifest.vision
+
+        def seen(cut: Sequence[Window]) -> list[Window]:
+            found: list[Window] = []
+            for drive in (*self.drives, *self.others):
+                own = [window for window in cut if window.drive == drive.name]
+                found += with_cameras(own, drive, vision)[0] if own else []
+            return found
+
+        return CalibrationData(self.drives, self.others, seen(self.calibrating), seen(self.judging))
+
+    @property
+    def names(self) -> list[str]:
+        """Drives calibrated on, then those judged on alone."""
+        return [drive.name for drive in (*self.drives, *self.others)]
+
+
+def _share(held: Sequence[str]) -> float | None:
+    """A share, or None where drives are named."""
+    if not held:
+        return SHARE
+    try:
+        share = float(held[0])
+    except ValueError:
+        return None
+    if len(held) > 1:
+        raise SlipstreamError(
+            "--held-out is given as a share and again",
+            expected="one share, or drives",
+            found=", ".join(held),
+            fix=f"--held-out {held[0]}",
+        )
+    check_share(share)
+    return share
