@@ -132,7 +132,8 @@ class Frame:
 
     def fork(self, ids: Ints) -> None:
         """Open branches for these rollouts, in place of any that are done."""
-        self.stem = self.stem or self.rollouts
+        if self.stem is None:
+            self.stem = self.rollouts
         self.rollouts = self.stem.forked(ids)
         left = len(self.script) - 1 - int(self.stem.start[0])
         self.cache.fork(len(ids), branch_rows(self.graphs.manifest, left, self.settings))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from dataclasses import dataclass, field
 from typing import Literal
@@ -20,8 +21,8 @@ ARMS: dict[str, tuple[Arm, ...]] = {
 LEARNING = 4  # frames in which each way of drafting is tried at first, taking turns
 CHECKS = 3  # frames in which drafting nothing is tried, where it might be faster
 PLAUSIBLE = 1.5  # the cost curve may overrate what drafting nothing takes by this much
-CLOSE = 1.25  # a way that takes less than this much longer is cheap to time again
-RETRY_CLOSE, RETRY = 16, 64  # frames after which such a way is, and any other
+# a way that took up to so many times as long as the best is timed again after so many frames
+RETRIES = ((1.25, 16), (2.0, 64), (math.inf, 1024))
 RECENT = 9  # frames of a way that its time is the median of
 
 
@@ -70,12 +71,11 @@ class Trial:
         return self._retried(turn, best, seconds) or best
 
     def _retried(self, turn: int, best: Arm, seconds: dict[Arm, float]) -> Arm | None:
-        others = [arm for arm in seconds if arm != best]
-        if others and turn % RETRY == 0:
-            return others[turn // RETRY % len(others)]
-        close = [arm for arm in others if seconds[arm] < CLOSE * seconds[best]]
-        if close and turn % RETRY_CLOSE == 0:
-            return close[turn // RETRY_CLOSE % len(close)]
+        """A way whose turn it is to be timed again, though it was not the best."""
+        for index, arm in enumerate(self.arms):
+            tried = arm != best and arm in seconds
+            if tried and turn % _retry_after(seconds[arm] / seconds[best]) == index:
+                return arm
         return None
 
     def add(self, arm: Arm, seconds: float) -> None:
@@ -84,3 +84,9 @@ class Trial:
         if self.tried[arm] == 1:
             return
         self.taken.setdefault(arm, deque(maxlen=RECENT)).append(seconds)
+
+
+def _retry_after(loss: float) -> int:
+    """Frames until a way is timed again that took `loss` times as long as the best: the more a
+    frame would lose, the later."""
+    return next(frames for most, frames in RETRIES if loss <= most)

@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from runtime.trial import ARMS, CHECKS, LEARNING, RETRY, RETRY_CLOSE, Arm, Trial
+from runtime.trial import ARMS, CHECKS, LEARNING, RETRIES, Arm, Trial
 
+RETRY_CLOSE, RETRY, RETRY_LOST = (frames for _, frames in RETRIES)
 CHAIN: tuple[Arm, ...] = ("chain", "plain")
 WAYS = sorted(set(ARMS.values()))
 
@@ -31,7 +32,7 @@ def test_a_stretch_is_drafted_only_while_that_is_faster() -> None:
 def test_the_fastest_way_is_found(ways, best) -> None:
     cost = dict.fromkeys(ways, 2.0) | {best: 1.0}
     chosen = run_of(Trial(ways), 300, **cost)[len(ways[:-1]) * LEARNING + CHECKS :]
-    assert chosen.count(best) >= len(chosen) - 300 // RETRY
+    assert chosen.count(best) >= len(chosen) - (len(ways) - 1) * (300 // RETRY)
 
 
 def test_the_cost_curve_is_not_believed_where_it_may_be_wrong() -> None:
@@ -68,6 +69,11 @@ def test_a_stretch_that_changes_sides_is_found_out() -> None:
         trial, cost = Trial(ways), dict.fromkeys(ways, 2.0)
         assert run_of(trial, 20, **(cost | {"plain": 1.0}))[-1] == "plain"
         assert run_of(trial, 24 * RETRY, **(cost | {ways[0]: 0.2}))[-1] == ways[0]
+
+
+def test_a_way_that_loses_much_hardly_ever_costs_a_frame() -> None:
+    chosen = run_of(Trial(CHAIN), 2 * RETRY_LOST, chain=5.0, plain=1.0)
+    assert chosen[LEARNING:].count("chain") == 1
 
 
 def test_one_busy_moment_does_not_decide() -> None:
