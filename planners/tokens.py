@@ -58,6 +58,7 @@ class Tokenizer:
     """A byte-level tokenizer (`tokenizer.json` of the Hugging Face tokenizers library).
 
     Attributes:
+        ids: of each token, by how the file writes it.
         null, mask, eos: ids of the special tokens.
         vocab: V, rows of the embedding; ids the tokenizer doesn't know decode to nothing.
     """
@@ -72,13 +73,13 @@ class Tokenizer:
     ) -> None:
         special = special or SpecialNames()
         self._inner, self.source = inner, source
-        self._texts: dict[str, int] = inner.get_vocab(with_added_tokens=True)
-        known = max(self._texts.values()) + 1
-        if twice := len(self._texts) - len(set(self._texts.values())):
+        self.ids: dict[str, int] = inner.get_vocab(with_added_tokens=True)
+        known = max(self.ids.values()) + 1
+        if twice := len(self.ids) - len(set(self.ids.values())):
             raise SlipstreamError(
                 f"{source} has tokens of the same id",
                 expected="an id of its own for each token",
-                found=f"{twice} of {len(self._texts)} have another one's",
+                found=f"{twice} of {len(self.ids)} have another one's",
                 fix=_FIX,
             )
         if vocab is not None and vocab < known:
@@ -132,7 +133,7 @@ class Tokenizer:
     def printable(self) -> dict[int, str]:
         """Text of each token that prints by itself: no special, no control, no broken UTF-8."""
         added = self._inner.get_added_tokens_decoder()
-        texts = {token: self.decode([token]) for token in self._texts.values()}
+        texts = {token: self.decode([token]) for token in self.ids.values()}
         return {
             token: text
             for token, text in texts.items()
@@ -179,7 +180,7 @@ class Tokenizer:
             return f"{error}"
 
     def _special(self, role: str, token: str | int) -> int:
-        known = token in self._texts
+        known = token in self.ids
         if not isinstance(token, str):
             known = type(token) is int and 0 <= token < self.vocab
         if not known:
@@ -189,4 +190,4 @@ class Tokenizer:
                 found="no such token",
                 fix=f"name the checkpoint's own one: --{role} TOKEN, or SpecialNames({role}=...)",
             )
-        return self._texts[token] if isinstance(token, str) else token
+        return self.ids[token] if isinstance(token, str) else token

@@ -88,12 +88,13 @@ templates filled with facts of the motion; phrases and waypoints are computed fr
 
 ## Training
 
-- Target: {plan.steps} steps of {target.training.batch} windows, AdamW, peak rate {plan.peak:g},
-  seed {target.training.seed}.
+- Target: begun with the tiny planner's blocks; {plan.steps} steps of {target.training.batch}
+  windows, AdamW, peak rate {plan.peak:g}, seed {target.training.seed}.
 - Drafting (SASD): {draft.steps} steps of {training.batch} outputs of the target, out of
   {drafter.responses.count}; every block of the schema in two noisy rows that hide complementary
-  values; weights {weights}; causal {training.causal:g}, keep {training.keep:g}; peak rate
-  {draft.peak:g}, seed {training.seed}.
+  values, or, in {training.hidden:.0%} of the pairs, all ({training.restarts:.0%} of the second ones
+  from a token inside on); weights {weights}; causal {training.causal:g}, keep {training.keep:g};
+  peak rate {draft.peak:g}, seed {training.seed}.
 
 `make train-fast-ddrive` repeats all of it (settings: `configs/fast-ddrive`).
 """

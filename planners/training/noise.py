@@ -53,6 +53,7 @@ class Noise:
         widths: Tensor,
         block: int,
         rng: np.random.Generator,
+        alike: bool = False,
     ) -> Blocks:
         """A blocks of B rows for each sequence; block a and block a + A/2 are a pair.
 
@@ -60,12 +61,14 @@ class Noise:
             tokens: [N, S]
             anchors, widths: [N, A], A even; those of the second half count only in pairs that hide
                 everything, which need not share them.
+            alike: the same pairs hide everything in every sequence.
 
         Returns:
             Blocks whose `drafted` says which values are hidden.
         """
         count, half = len(tokens), anchors.shape[1] // 2
-        whole = torch.from_numpy(rng.random((count, half)) < self.hidden).to(tokens.device)
+        drawn = rng.random((1 if alike else count, half)) < self.hidden
+        whole = torch.from_numpy(drawn).to(tokens.device).expand(count, half)
         anchors, widths = (
             torch.cat([x[:, :half], torch.where(whole, x[:, half:], x[:, :half])], 1)
             for x in (anchors, widths)

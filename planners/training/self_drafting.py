@@ -55,6 +55,8 @@ class SelfDraftSettings(DrafterSettings):
         causal: weight of the clean rows' cross-entropy to the response.
         blocks: `anchors` draws them; `schema` takes all blocks of the output's schema, each of as
             many values as the drafter's block, instead of `anchors` blocks of drawn widths.
+        restarts: share of the schema's blocks that begin behind a token inside, as a round does
+            whose draft was refused there; among the second ones of pairs that hide every value.
         normalise: `mean` weighs hidden values and clean rows to a mean each; `sasd` divides the
             sums over both by Z, twice the tokens of the responses, and clean rows answer for fixed
             tokens too (SASD, as published).
@@ -69,6 +71,7 @@ class SelfDraftSettings(DrafterSettings):
     keep: Spread = 1.0
     causal: Spread = 0.0
     blocks: Literal["anchors", "schema"] = "anchors"
+    restarts: Share = 0.0
     normalise: Literal["mean", "sasd"] = "mean"
 
 
@@ -167,7 +170,8 @@ class SelfLessons:
         if self.schema is None:
             places = draw_blocks(self.settings, self.block, self.first, tokens, rng)
             return self.noise.blocks(tokens, *places, self.block, rng)
-        return self.noise.blocks(tokens, *self.schema.pairs(tokens), self.block, rng)
+        places = self.schema.pairs(tokens, rng, self.settings.restarts)
+        return self.noise.blocks(tokens, *places, self.block, rng, alike=True)
 
     def draft_loss(
         self, tokens: Tensor, blocks: Blocks, clean: Tensor, noisy: Tensor, progress: float = 0.0
@@ -273,13 +277,20 @@ class SchemaBlocks:
         """Of the widest block."""
         return int(self.widths.max())
 
-    def pairs(self, tokens: Tensor) -> tuple[Tensor, Tensor]:
-        """Anchors and widths [N, 2*A] for sequences [N, S]: each block twice."""
-        anchors, widths = (
-            x.repeat(2).expand(len(tokens), -1).to(tokens.device)
-            for x in (self.anchors, self.widths)
-        )
-        return anchors, widths
+    def pairs(
+        self, tokens: Tensor, rng: np.random.Generator, restarts: float
+    ) -> tuple[Tensor, Tensor]:
+        """Anchors and widths [N, 2*A] for sequences [N, S]: each block twice.
+
+        Args:
+            restarts: share of the second ones that begin inside, the same in every sequence.
+        """
+        inside = rng.integers(1, np.maximum(self.widths.numpy() - 1, 2))
+        skipped = torch.from_numpy(inside * (rng.random(len(inside)) < restarts))
+        anchors = torch.cat([self.anchors, self.anchors + skipped])
+        widths = torch.cat([self.widths, self.widths - skipped])
+        shape, device = (len(tokens), len(anchors)), tokens.device
+        return anchors.expand(shape).to(device), widths.expand(shape).to(device)
 
 
 def divergence(was: Tensor, now: Tensor) -> Tensor:

@@ -21,6 +21,7 @@ from planners.tokens import Tokenizer
 from planners.training.batches import batch_rows
 from planners.training.data import Augmentation, Recorded, augment, constant_velocity
 from planners.training.examples import Examples
+from planners.training.growth import growth_between, misfit
 from planners.training.loop import Evaluate, train
 from planners.training.objectives import distance_loss, token_loss
 from planners.training.schedule import Schedule
@@ -99,6 +100,43 @@ def seeded_target(
         shared = torch.randn(table.shape[1]) * table.std()
         for digit, token in enumerate(tokenizer.digits):
             table[token] = 0.7 * table[token] + shared + along * (digit - 4.5) / 3
+    return target
+
+
+def warm_started(
+    target: Qwen3ForCausalLM,
+    words: Tokenizer,
+    source: Qwen3ForCausalLM,
+    known: Tokenizer,
+    seed: int = 0,
+) -> Qwen3ForCausalLM:
+    """A new target with another's blocks, and with its rows of the tokens that both write alike.
+
+    The other rows stay as they are: tokens that only the new tokenizer knows. What is larger than
+    the other's is grown so that it computes the same (`planners.training.growth`).
+
+    Args:
+        seed: see `Growth.weights`.
+
+    Raises:
+        SlipstreamError: the new one is smaller, or differs in more than sizes and vocabulary.
+    """
+    tables = ("embed_tokens.weight", "lm_head.weight")
+    growth = growth_between(source.config, target.config)
+    own, given = target.state_dict(), growth.weights(source.state_dict(), seed)
+    for name in sorted(own.keys() | given.keys()):
+        new, old = (None if x is None else tuple(x.shape) for x in (own.get(name), given.get(name)))
+        if name.endswith(tables) and new and old:  # rows are chosen below
+            new, old = new[1:], old[1:]
+        if new != old:
+            raise misfit(name, old or "none", new or "none")
+    alike = [(token, known.ids[text]) for text, token in words.ids.items() if text in known.ids]
+    rows, from_rows = torch.tensor(alike).T
+    for name, weights in own.items():
+        if name.endswith(tables):
+            weights[rows] = given[name][from_rows]
+        else:
+            weights.copy_(given[name])
     return target
 
 

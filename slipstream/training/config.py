@@ -139,6 +139,9 @@ class TargetConfig(Strict):
             else a folder with tokenizer.json and language.json, which `start` has by default.
         sizes: of a new target; or
         start: a checkpoint's folder to go on from.
+        warm_start: a checkpoint whose blocks a new target begins with, and its rows of the tokens
+            that both tokenizers write alike; of the same sizes, or of smaller ones that grow (see
+            `planners.training.growth`); `tiny` is the shipped planner's.
         save_every: steps between two states on disk: what a kill can cost.
     """
 
@@ -149,6 +152,7 @@ class TargetConfig(Strict):
     special: Special = Special()
     sizes: Sizes | None = None
     start: Path | None = None
+    warm_start: Literal["tiny"] | Path | None = None
     teacher: TeacherSettings = TeacherSettings()
     evaluation: TargetEvaluation = TargetEvaluation()
     save_every: Positive = 100
@@ -157,6 +161,8 @@ class TargetConfig(Strict):
     def _one_beginning(self) -> TargetConfig:
         if (self.sizes is None) == (self.start is None):
             raise ValueError("either sizes of a new target, or the checkpoint to start from")
+        if self.warm_start is not None and self.sizes is None:
+            raise ValueError("sizes of a new target, beside warm_start")
         if self.tokenizer is None and self.start is None:
             raise ValueError("a tokenizer for a new target: tiny, fast-ddrive, or a folder")
         return self
@@ -242,10 +248,14 @@ class BlockDrafterConfig(_DrafterConfig):
     Attributes:
         features: the target's taps of the responses are computed at every step, or once and kept
             on disk, 2 (K + 1) d bytes a token.
+        warm_start: a drafter of the same kind and vocabulary that it begins with; of the same
+            sizes, or of smaller ones that grow; `tiny` is the shipped planner's. Its taps are
+            taken in their order.
     """
 
     drafter: Annotated[DFlashSizes | DFlareSizes, Field(discriminator="kind")]
     training: DrafterSettings
+    warm_start: Literal["tiny"] | Path | None = None
     features: Literal["online", "stored"] = "online"
 
     @model_validator(mode="after")

@@ -13,13 +13,14 @@ from torch import Tensor
 from transformers import Qwen3ForCausalLM
 
 from planners.nets.block_drafter import BlockDrafter
-from planners.nets.drafters import new_drafter, save_drafter
+from planners.nets.drafters import load_drafter, new_drafter, save_drafter
 from planners.nets.eagle3 import Eagle3Config, frequent_tokens, new_eagle3, save_eagle3
 from planners.nets.qwen3 import load_target, round_to_bf16
 from planners.training import eagle
 from planners.training.drafter import train_drafter
 from planners.training.examples import Examples
 from planners.training.features import Features, Online, Stored
+from planners.training.growth import warm_started_drafter
 from slipstream.commands.session import progress_bar
 from slipstream.training.config import (
     BlockDrafterConfig,
@@ -35,7 +36,7 @@ from slipstream.training.said import draw_said, read_said
 from slipstream.training.screen import Show
 from slipstream.training.self_drafting import SelfHeldOut, learn_to_draft
 from slipstream.training.sizes import block_sizes, eagle_sizes
-from slipstream.training.target import load_examples
+from slipstream.training.target import TINY, load_examples
 from slipstream.training.windows import training_windows, validation_windows
 
 RESPONSES = "responses.safetensors"
@@ -88,6 +89,9 @@ def _learner(config: DrafterConfig, target: Qwen3ForCausalLM, examples: Examples
     if isinstance(config, BlockDrafterConfig):
         sizes = block_sizes(config, target.config, examples.tokenizer.mask)
         drafter = new_drafter(config.training.seed, sizes)
+        if config.warm_start is not None:
+            folder = TINY / "drafter" if config.warm_start == "tiny" else config.warm_start
+            warm_started_drafter(drafter, load_drafter(folder), config.training.seed)
         return partial(_block_drafter, config, drafter, target, examples)
     if isinstance(config, SelfDraftConfig):
         return partial(learn_to_draft, config, target, examples)

@@ -8,12 +8,13 @@ from tempfile import TemporaryDirectory
 from rich.console import Console
 from transformers import Qwen3ForCausalLM
 
+import planners
 from planners.language import Language
 from planners.nets.qwen3 import load_target, round_to_bf16, save_target
 from planners.tokens import Tokenizer
 from planners.training.evaluation import ade, greedy_paths
 from planners.training.examples import Examples, examples_of
-from planners.training.target import seeded_target, train_target
+from planners.training.target import seeded_target, train_target, warm_started
 from planners.training.teacher import train_teacher
 from planners.training.tokenizer import write_fast_ddrive, write_tiny
 from runtime.errors import SlipstreamError
@@ -26,6 +27,7 @@ from slipstream.training.screen import Show
 from slipstream.training.windows import training_windows, validation_windows
 
 WORDS = ("tokenizer.json", "language.json")
+TINY = Path(planners.__path__[0]) / "weights" / "tiny"  # in a source checkout
 MADE = {"tiny": write_tiny, "fast-ddrive": write_fast_ddrive}  # tokenizers, by their names
 
 
@@ -107,7 +109,18 @@ def _beginning(config: TargetConfig) -> tuple[Qwen3ForCausalLM, Examples, dict[s
             examples = load_examples(source, config.sizes.vocab_size, config.special)
             words = examples.tokenizer, examples.language
             target = seeded_target(config.training.seed, *words, **config.sizes.model_dump())
+            if config.warm_start is not None:
+                _warm_start(target, examples.tokenizer, config)
         return target, examples, {name: (source / name).read_bytes() for name in WORDS}
+
+
+def _warm_start(target: Qwen3ForCausalLM, tokenizer: Tokenizer, config: TargetConfig) -> None:
+    """Begin with the blocks of another checkpoint, and with its rows of the same tokens."""
+    folder = TINY / "target" if config.warm_start == "tiny" else config.warm_start
+    assert folder is not None
+    source = load_target(folder)
+    known = load_examples(folder, source.config.vocab_size, config.special).tokenizer
+    warm_started(target, tokenizer, source, known, config.training.seed)
 
 
 def _check_vocabulary(folder: Path, vocab: int, special: Special) -> None:

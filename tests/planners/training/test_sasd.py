@@ -104,6 +104,33 @@ def test_twins_hide_every_value_once_and_no_fixed_token(
             assert torch.equal(blocks.tokens[n][shown], tokens[n, blocks.positions[n][shown]])
 
 
+def test_a_restart_begins_inside_and_hides_the_rest(
+    target: Qwen3ForCausalLM, scaffold: Scaffold
+) -> None:
+    lessons = lessons_of(target, scaffold, hidden=0.5, restarts=1.0)
+    tokens = torch.cat(words(scaffold), 1)
+    begun = set()
+    for seed in range(20):
+        blocks = lessons.noisy_blocks(tokens, np.random.default_rng(seed))
+        grids = (x.view(3, 10, lessons.block) for x in (blocks.positions, blocks.inside))
+        rows, inside = (x.numpy() for x in grids)
+        hides = blocks.drafted.view(rows.shape).numpy()
+        for number, places in enumerate(reference_blocks()):
+            whole = (rows[0, number] - FIRST)[inside[0, number]]
+            again = (rows[0, number + 5] - FIRST)[inside[0, number + 5]]
+            assert np.array_equal(whole, [places[0] - 1, *places])
+            assert again[-1] == places[-1]
+            assert (inside == inside[0]).all()  # rows of no block are left out for all at once
+            if len(again) < len(whole):  # a pair that hides everything
+                values = [place for place in again[1:] if FIXED[place] == "?"]
+                assert np.array_equal((rows[0] - FIRST)[number + 5][hides[0, number + 5]], values)
+                begun.add((number, int(again[0])))
+    assert len({number for number, _ in begun}) >= 4
+    assert len(begun) > 10
+    loss, _ = lessons.loss_of_step(0)
+    assert torch.isfinite(loss)
+
+
 def test_a_section_hides_as_its_beta_distribution_says(
     target: Qwen3ForCausalLM, scaffold: Scaffold
 ) -> None:
