@@ -8,11 +8,13 @@ from pathlib import Path
 
 import onnx
 
+from calibration.stored import read_graph
 from export.graphs.precision import is_cache
+from export.graphs.quantized import quantization_of
 from export.graphs.storage import beside
 from runtime.bundle import MANIFEST, Bundle, GraphFile, GraphName, Manifest
 from runtime.calibrated import Calibration, StoredPrecision
-from runtime.errors import SlipstreamError
+from runtime.errors import BundleError, SlipstreamError
 from runtime.files import new_folder, sha256, unwritable, write_atomic
 
 
@@ -45,16 +47,17 @@ def write_bundle(
             made = {name: _copy(path, name, folder) for name, path in graphs.items()}
             for name, graph in manifest.graphs.items():
                 if name not in graphs:
-                    _copy_all(source.folder, [graph.file, *graph.external], folder)
+                    files = {graph.file: graph.sha256, **graph.external}
+                    _copy_all(source.folder, files, folder)
             _copy_all(source.folder, manifest.files, folder)
         except OSError as error:
             raise unwritable(out, error) from error
-        files = dict(manifest.graphs)
+        now = dict(manifest.graphs)
         for name, file in made.items():
-            files[name] = file.model_copy(update={"precision": precisions[name]})
+            now[name] = file.model_copy(update={"precision": precisions[name]})
         changes = {
             "name": f"{manifest.name}-{record.precision}" if record else manifest.name,
-            "graphs": files,
+            "graphs": now,
             "provenance": manifest.provenance.model_copy(update={"calibration": record}),
         }
         written = Manifest.model_validate({**dict(manifest), **changes})
@@ -85,17 +88,20 @@ def check_out(source: Bundle, out: Path) -> None:
 
 
 def check_plain(bundle: Bundle) -> None:
-    """Insist on a bundle that can be quantized.
+    """Insist on a bundle that can be quantized, whatever its manifest says.
 
     Raises:
-        SlipstreamError: one of its graphs is in a reduced precision already.
+        SlipstreamError: one of its graphs is damaged, or in a reduced precision already.
     """
     for name, graph in bundle.manifest.graphs.items():
-        if graph.precision != "fp32":
+        found = f"the graph {name} in {graph.precision}" if graph.precision != "fp32" else ""
+        if not found and (node := quantization_of(read_graph(bundle.graph_path(name)))):
+            found = f"{node} nodes in the graph {name}"
+        if found:
             raise SlipstreamError(
                 f"{bundle.folder} is quantized already",
                 expected="a bundle in fp32, as `slipstream export` writes it",
-                found=f"the graph {name} in {graph.precision}",
+                found=found,
                 fix="name the bundle that it was made of",
             )
 
@@ -121,9 +127,28 @@ def _copy(path: Path, name: GraphName, folder: Path) -> GraphFile:
     return GraphFile(file=file, sha256=sha256(folder / file), external={data.name: sha256(data)})
 
 
-def _copy_all(source: Path, names: Mapping[str, str] | list[str], folder: Path) -> None:
-    for name in names:
-        shutil.copyfile(source / name, folder / name)
+def _copy_all(source: Path, files: Mapping[str, str], folder: Path) -> None:
+    """Files that are still what the source's manifest says of them.
+
+    Args:
+        files: name -> SHA-256.
+    """
+    for name, wanted in files.items():
+        try:
+            shutil.copyfile(source / name, folder / name)
+        except FileNotFoundError as error:
+            raise _changed(source / name, wanted, "none") from error
+        if (found := sha256(folder / name)) != wanted:
+            raise _changed(source / name, wanted, found)
+
+
+def _changed(path: Path, wanted: str, found: str) -> BundleError:
+    return BundleError(
+        f"{path} changed while the bundle was quantized",
+        expected=f"SHA-256 {wanted}",
+        found=found,
+        fix="run the command again once nothing writes to the bundle",
+    )
 
 
 def _check_contract(source: Bundle, name: GraphName, path: Path) -> None:
@@ -148,7 +173,7 @@ def _check_contract(source: Bundle, name: GraphName, path: Path) -> None:
 
 def _contract(path: Path) -> dict[str, list[tuple[str, int, list[int | str]]]]:
     """Names, types and shapes; a cache's type may be another one: it never leaves the device."""
-    graph = onnx.load(path, load_external_data=False).graph
+    graph = read_graph(path).graph
     return {
         kind: [
             (

@@ -16,9 +16,11 @@ from calibration.attempts import Bar, Say, Trial
 from calibration.bundle import write_bundle
 from calibration.candidate import Made, Maker, kept_groups
 from calibration.gates import Gates
+from calibration.groups import PRODUCTS, groups, nodes_of
 from calibration.heldout import spread
 from calibration.recording import Recording, record, usual_settings
 from calibration.results import Attempt, Device, GroupEffect, Outcome
+from calibration.stored import read_graph
 from calibration.strata import stratified
 from drives.windows import Window
 from planners.planner import Planner
@@ -174,6 +176,29 @@ def check_graphs(manifest: Manifest, graphs: Sequence[str]) -> None:
             found=", ".join(graphs),
             fix=f"--graphs {','.join(manifest.graphs)}",
         )
+
+
+def check_asked(bundle: Bundle, asked: Asked) -> None:
+    """Insist, before the work, on graphs and groups that are there and leave something to quantize.
+
+    Raises:
+        SlipstreamError: see above.
+    """
+    check_graphs(bundle.manifest, asked.graphs)
+    graphs = asked.graphs or tuple(bundle.manifest.graphs)
+    models = {graph: read_graph(bundle.graph_path(graph)) for graph in graphs}
+    parts = {graph: groups(model) for graph, model in models.items()}
+    keep = kept_groups(parts, asked.keep)
+    for graph, model in models.items():
+        kept = nodes_of(parts[graph], keep[graph])
+        if any(node.op_type in PRODUCTS and node.name not in kept for node in model.graph.node):
+            return
+    raise SlipstreamError(
+        f"nothing of {bundle.folder} would be {asked.precision}",
+        expected=f"products to quantize in {', '.join(graphs)}",
+        found="every product is kept, or there are none",
+        fix="name other groups with --keep (none keeps nothing), or other graphs with --graphs",
+    )
 
 
 def _check_made(made: Mapping[GraphName, Made], maker: Maker) -> None:

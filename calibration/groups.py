@@ -15,7 +15,7 @@ from runtime.errors import SlipstreamError
 
 Groups = dict[str, tuple[str, ...]]
 
-_PRODUCTS = {"MatMul", "Gemm"}
+PRODUCTS = {"MatMul", "Gemm"}
 # what a weight's name begins with (quantizers append to it), and its group
 _NAMES: tuple[tuple[re.Pattern[str], str], ...] = tuple(
     (re.compile(rf"(?:{pattern})(?![A-Za-z0-9])"), group)
@@ -57,7 +57,7 @@ def groups(model: onnx.ModelProto) -> Groups:
         behind = [newest[name] for name in node.input if name in newest]
         group = max(behind, key=order.index) if behind else None
         table = node.op_type == "Gather" and weight is not None and _group_of(weight) == "embed"
-        if node.op_type in _PRODUCTS or table:
+        if node.op_type in PRODUCTS or table:
             group = _group_of(weight) if weight is not None else group or node.name
             found.setdefault(group, []).append(node.name)
         if group is not None:

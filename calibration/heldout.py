@@ -40,7 +40,9 @@ def held_out(
             f"drive {drive.name} is too short to calibrate on one part and judge on another",
             expected=f"windows on both sides of {_SPAN:g} s that belong to neither",
             found=f"{len(windows)} windows, {share:g} of them held out",
-            fix="calibrate on this whole drive and judge on another one: --held-out DRIVE",
+            fix="calibrate on this whole drive and judge on another one: --held-out DRIVE"
+            if windows
+            else f"slipstream drives info {drive.name} says what its windows lack",
         )
     return before, judged
 

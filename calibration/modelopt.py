@@ -31,9 +31,10 @@ from calibration.cpu import Quantized
 from calibration.fold import folded
 from calibration.products import Product, split_kept
 from calibration.qdq import Rest, finished
+from calibration.stored import read_graph
 from export.graphs.quantized import check_unquantized
 from export.graphs.storage import beside, save_graph
-from runtime.errors import SlipstreamError
+from runtime.errors import EngineError, SlipstreamError
 from runtime.files import new_file
 
 Format = Literal["int8", "int4", "fp8", "nvfp4"]
@@ -41,6 +42,11 @@ PYTHON = "SLIPSTREAM_MODELOPT_PYTHON"  # environment variable: a Python that has
 BLOCKS = (128, 64, 32)  # rows of a weight with one scale, in int4: the largest that divides all
 _IR = 10  # the newest that the quantizer reads without writing the graph once more
 _LAST_WORDS = 3  # lines of what the quantizer said
+_ANSWERS_S = 60.0  # a Python starts within
+_HAS_IT = (
+    "import sys; from importlib.util import find_spec; "
+    "print(sys.version_info[0], find_spec('modelopt') is not None)"
+)
 
 
 def quantize_for_tensorrt(
@@ -72,7 +78,14 @@ def quantize_for_tensorrt(
         SlipstreamError: a format that the quantizer does not write from ONNX, no feeds, an unknown
             node, a graph that is quantized already, no quantizer, or one that failed.
     """
-    _check(precision, feeds, source)
+    check_format(precision)
+    if not feeds:
+        raise SlipstreamError(
+            f"{source} can't be quantized without passes",
+            expected="recorded passes of this graph, which scales are taken from",
+            found="none",
+            fix="record passes first: calibration.recording",
+        )
     model = onnx.load(source)
     check_unquantized(model, source)
     casts = {node.input[0]: node.output[0] for node in model.graph.node if node.op_type == "Cast"}
@@ -96,8 +109,7 @@ def quantize_for_tensorrt(
                 "block": block,
                 "feeds": list(_written(model, feeds, made.parent)),
             }
-            _run(runner, job, made.parent, source)
-            quantized = onnx.load(made.with_name("quantized.onnx"))
+            quantized = _run(runner, job, made.parent, source)
         save_graph(finished(model, quantized, rest, fp32), made)
         size = made.stat().st_size
         if beside(made).exists():
@@ -116,16 +128,48 @@ def modelopt_python(python: Path | None = None) -> Path:
     if named is None and find_spec("modelopt") is not None:
         return Path(sys.executable)
     if named is not None and named.is_file():
-        return named
+        return named.absolute()  # not resolved: a virtual environment's is a link
+    there = "a folder" if named and named.is_dir() else "no such file"
     raise SlipstreamError(
         f"{named} is no Python" if named else "NVIDIA Model Optimizer is not installed",
         expected=f"nvidia-modelopt here, or {PYTHON} naming a Python that has it",
-        found="no such file" if named else "none",
+        found=there if named else "none",
         fix="pip install '.[quant]' in slipstream's folder",
     )
 
 
-def _check(precision: str, feeds: Sequence[Feeds], source: Path) -> None:
+def require_modelopt() -> None:
+    """Insist, before the work, on a Python that answers and has the quantizer.
+
+    Raises:
+        SlipstreamError: there is none.
+    """
+    python = modelopt_python()
+    try:
+        done = subprocess.run(
+            [str(python), "-I", "-c", _HAS_IT],
+            capture_output=True,
+            stdin=subprocess.DEVNULL,
+            timeout=_ANSWERS_S,
+            check=False,
+        )
+        said = done.stdout.decode(errors="replace").strip()
+        found = "" if said == "3 True" else f"no modelopt there; {_last_words(done.stderr)}"
+    except subprocess.TimeoutExpired:
+        found = f"no answer within {_ANSWERS_S:g} s"
+    except OSError as error:
+        found = error.strerror or str(error)
+    if found:
+        raise SlipstreamError(
+            f"{python} has no NVIDIA Model Optimizer",
+            expected=f"nvidia-modelopt here, or {PYTHON} naming a Python that has it",
+            found=found,
+            fix=f"pip install '.[quant]' in slipstream's folder, or set {PYTHON}",
+        )
+
+
+def check_format(precision: str) -> None:
+    """Raises: SlipstreamError: the quantizer does not write it from graphs."""
     if precision == "nvfp4":
         raise SlipstreamError(
             "graphs can't be quantized to nvfp4",
@@ -139,13 +183,6 @@ def _check(precision: str, feeds: Sequence[Feeds], source: Path) -> None:
             expected=", ".join(get_args(Format)),
             found=precision[:80],
             fix="--precision int8",
-        )
-    if not feeds:
-        raise SlipstreamError(
-            f"{source} can't be quantized without passes",
-            expected="recorded passes of this graph, which scales are taken from",
-            found="none",
-            fix="record passes first: calibration.recording",
         )
 
 
@@ -189,17 +226,28 @@ def _one(array: NDArray[Any], axis: int | None, rollout: int) -> NDArray[Any]:
     return array if axis is None else array.take([rollout], axis)
 
 
-def _run(python: Path, job: dict[str, Any], folder: Path, source: Path) -> None:
+def _run(python: Path, job: dict[str, Any], folder: Path, source: Path) -> onnx.ModelProto:
     """In the job's folder, since the quantizer makes other names of a path's every `.onnx`."""
     (folder / "job.json").write_text(json.dumps(job))
     command = [str(python), "-I", str(Path(modelopt_job.__file__).resolve()), "job.json"]
     try:
-        done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+        done = subprocess.run(
+            command, cwd=folder, capture_output=True, stdin=subprocess.DEVNULL, check=False
+        )
     except OSError as error:
         raise _failed(source, python, str(error)) from error
     if done.returncode != 0 or not (folder / job["out"]).is_file():
-        lines = [line for line in done.stderr.splitlines() if line.strip()]
-        raise _failed(source, python, " / ".join(lines[-_LAST_WORDS:]) or "it said nothing")
+        raise _failed(source, python, _last_words(done.stderr))
+    try:
+        read_graph(folder / job["out"])
+        return onnx.load(folder / job["out"])
+    except (EngineError, OSError, ValueError) as error:
+        raise _failed(source, python, f"no graph: {error}") from error
+
+
+def _last_words(said: bytes) -> str:
+    lines = [line for line in said.decode(errors="replace").splitlines() if line.strip()]
+    return " / ".join(lines[-_LAST_WORDS:]) or "it said nothing"
 
 
 def _failed(source: Path, python: Path, found: str) -> SlipstreamError:

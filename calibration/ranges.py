@@ -16,6 +16,7 @@ import onnx
 from numpy.typing import NDArray
 from onnx import TensorProto, helper, shape_inference
 
+from calibration.stored import check_memory, read_graph
 from runtime.engines.onnx import require_providers
 from runtime.errors import EngineError, SlipstreamError
 
@@ -59,7 +60,7 @@ def ranges(path: Path, feeds: Iterable[Feeds]) -> dict[str, Range]:
         EngineError: the graph is missing or damaged, ONNX Runtime is absent, or a pass fails.
         SlipstreamError: there are no feeds, or a node's type can't be told.
     """
-    model = _load(path)
+    model = read_graph(path)
     measured = _float_tensors(model, path)
     outputs = _reduce(model, measured)
     session = _session(model, path)
@@ -90,18 +91,6 @@ def overflowing(ranges: Mapping[str, Range], headroom: float = 2.0) -> set[str]:
     """
     limit = _FP16_LARGEST / headroom
     return {name for name, found in ranges.items() if not found.absmax <= limit}
-
-
-def _load(path: Path) -> onnx.ModelProto:
-    try:
-        return onnx.load(path, load_external_data=False)
-    except Exception as error:
-        raise EngineError(
-            f"{path} can't be read",
-            expected="a whole ONNX graph",
-            found=str(error).strip()[:300] or type(error).__name__,
-            fix="copy the bundle again, or export it again with slipstream export",
-        ) from error
 
 
 def _float_tensors(model: onnx.ModelProto, path: Path) -> dict[str, int]:
@@ -167,6 +156,7 @@ def _session(model: onnx.ModelProto, path: Path) -> Any:
             model.SerializeToString(), options, providers=["CPUExecutionProvider"]
         )
     except Exception as error:
+        check_memory(error)
         raise EngineError(
             f"{path} can't be loaded",
             expected="a whole ONNX graph, its weights beside it",
@@ -179,6 +169,7 @@ def _run(session: Any, outputs: list[str], feeds: Feeds, path: Path) -> list[NDA
     try:
         values: list[NDArray[Any]] = session.run(outputs, dict(feeds))
     except Exception as error:
+        check_memory(error)
         wanted = ", ".join(f"{spec.name} {spec.type} {spec.shape}" for spec in session.get_inputs())
         raise EngineError(
             f"a pass of {path} failed",

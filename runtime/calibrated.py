@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import Field, FiniteFloat, model_validator
 
 from runtime.strict import Strict
 
@@ -45,5 +45,12 @@ class Calibration(Strict):
     windows: int = Field(default=0, strict=True, ge=0)
     gates: Verdict = "none"
     failed: list[str] = Field(default_factory=list)
-    figures: dict[str, float] = Field(default_factory=dict)
+    figures: dict[str, FiniteFloat] = Field(default_factory=dict)
     made_by: str = ""
+
+    @model_validator(mode="after")
+    def _the_verdict_is_that_of_the_gates(self) -> Calibration:
+        if bool(self.failed) != (self.gates == "forced"):
+            failed = ", ".join(self.failed) or "none"
+            raise ValueError(f"gates {self.gates} where those that failed are: {failed}")
+        return self

@@ -7,6 +7,7 @@ that was killed leaves that behind; the next write to the same place removes it.
 from __future__ import annotations
 
 import errno
+import fcntl
 import hashlib
 import os
 import platform
@@ -22,6 +23,7 @@ from pathlib import Path
 from runtime.errors import SlipstreamError
 
 STALE_S = 3600.0  # without a change, when the writer's machine can't be asked
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS)
 _NEW, _OLD = ".tmp", ".old"  # being written; what is being replaced
 
 
@@ -74,8 +76,7 @@ def check_writable(path: Path, *, folder: bool = False, option: str = "-o") -> N
     try:
         if path.is_dir() and not folder:
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
-        there = next(parent for parent in path.parents if parent.exists())
-        os.rmdir(tempfile.mkdtemp(dir=there, prefix=_prefix(path), suffix=_NEW))
+        os.rmdir(tempfile.mkdtemp(dir=_first_there(path), prefix=_prefix(path), suffix=_NEW))
     except OSError as error:
         raise unwritable(path, error, option) from error
 
@@ -125,10 +126,37 @@ def new_folder(path: Path) -> Iterator[Path]:
     try:
         work.chmod(0o755)
         yield work
-        if path.exists():
-            _exchange(work, path)
-        else:
-            work.replace(path)
+        _put(work, path)
+    finally:
+        shutil.rmtree(work, ignore_errors=True)
+
+
+@contextmanager
+def work_folder(path: Path, option: str = "-o") -> Iterator[Path]:
+    """A hidden folder for what is made on the way to the output `path`; it goes at the end.
+
+    It stands on the output's own disk, which was named with free space in mind. A place that runs
+    full while the block writes is told as the output's.
+
+    Args:
+        option: the command's option that names the place, for the error.
+
+    Raises:
+        SlipstreamError: the place can't be written to.
+    """
+    path = path.resolve()
+    beside = _first_there(path) / path.name
+    try:
+        sweep(beside)
+        work = _folder_beside(beside, _NEW)
+    except OSError as error:
+        raise unwritable(path, error, option) from error
+    try:
+        yield work
+    except OSError as error:
+        if error.errno not in _FULL:
+            raise
+        raise unwritable(path, error, option) from error
     finally:
         shutil.rmtree(work, ignore_errors=True)
 
@@ -170,18 +198,39 @@ def unwritable(path: Path, error: OSError, option: str = "-o") -> SlipstreamErro
     )
 
 
-def _exchange(work: Path, path: Path) -> None:
-    """Put the finished folder in place of the old one, which comes back if that fails."""
-    old = _folder_beside(path, _OLD)
-    try:
-        path.replace(old / path.name)
-        work.replace(path)
-    except BaseException:
+def _put(work: Path, path: Path) -> None:
+    """Give the finished folder its name; the old one comes back if that fails."""
+    with _turn(path.parent):
         if not path.exists():
-            (old / path.name).replace(path)
-        old.rmdir()
-        raise
+            work.replace(path)
+            return
+        old = _folder_beside(path, _OLD)
+        try:
+            path.replace(old / path.name)
+            work.replace(path)
+        except BaseException:
+            if not path.exists():
+                (old / path.name).replace(path)
+            old.rmdir()
+            raise
     shutil.rmtree(old, ignore_errors=True)
+
+
+@contextmanager
+def _turn(folder: Path) -> Iterator[None]:
+    """Writers of one name take turns, where the disk has locks."""
+    held = os.open(folder, os.O_RDONLY)
+    try:
+        with suppress(OSError):
+            fcntl.flock(held, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(held)
+
+
+def _first_there(path: Path) -> Path:
+    """The folder that `path` stands in, or the nearest one above it that is there."""
+    return next((parent for parent in path.parents if parent.exists()), path)
 
 
 def _folder_beside(path: Path, suffix: str) -> Path:

@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import cast, get_args
 
 from calibration.bundle import check_plain, write_bundle
@@ -23,9 +22,9 @@ from drives.report import bundle_info, drive_info
 from drives.selection import Selection
 from drives.windows import windows
 from planners.planner import Planner
-from runtime.bundle import Bundle, GraphName
+from runtime.bundle import Bundle, GraphName, Manifest
 from runtime.errors import SlipstreamError
-from runtime.files import check_writable, write_atomic
+from runtime.files import check_writable, work_folder, write_atomic
 from runtime.settings import DecodeSettings, Method, Sampling
 from runtime.tune import check_threads
 from slipstream.commands.bench_frames import BenchFrames
@@ -70,7 +69,9 @@ def run_bench(request: Request) -> None:
     selection = Selection.parse(request.frames)
     check_writable(request.out / RESULT)
     require_quantizers()
-    check_plain(Bundle.open(request.bundle))
+    bundle = Bundle.open(request.bundle)
+    check_plain(bundle)
+    settings = _settings(bundle.manifest, request.rollouts)
     drive = open_drive(request.drive)
     cut = windows(drive)
     chosen = selection.of(cut.windows, drive.name)
@@ -83,10 +84,10 @@ def run_bench(request: Request) -> None:
     vision = planner.bundle.manifest.vision
     seen, _ = with_cameras(chosen, drive, vision)
     calibrating, _ = with_cameras(stratified(cut.windows, RECORDED, 0), drive, vision)
-    settings = _settings(planner, request.rollouts)
     keep = ends(planner.bundle) if request.keep == "ends" else {}
-    with TemporaryDirectory(prefix="slipstream-bench-") as name:
-        folder = Path(name)
+    # inside of a folder that is there: what it stands in may be another disk, or not ours
+    place = request.out / RESULT if request.out.is_dir() else request.out
+    with work_folder(place) as folder:
         with console.status("recording passes"):
             ways = usual_settings(planner.bundle.manifest)
             recording = record(planner, calibrating, ways, passes=_PASSES)
@@ -147,21 +148,21 @@ def precisions_of(text: str) -> tuple[Reduced, ...]:
     return tuple(cast(Reduced, name) for name in known if name in named)
 
 
-def _settings(planner: Planner, rollouts: int) -> DecodeSettings:
+def _settings(manifest: Manifest, rollouts: int) -> DecodeSettings:
     """As a bundle is driven: with its drafter, where it has one, and the cost gate.
 
     Raises:
         SlipstreamError: more rollouts than the bundle was made for.
     """
-    limit = planner.bundle.manifest.limits.rollouts
+    limit = manifest.limits.rollouts
     if not 1 <= rollouts <= limit:
         raise SlipstreamError(
             "--rollouts is out of range",
-            expected=f"1 to {limit}, the limit of {planner.bundle.manifest.name}",
+            expected=f"1 to {limit}, the limit of {manifest.name}",
             found=str(rollouts),
             fix=f"--rollouts {min(max(rollouts, 1), limit)}",
         )
-    usual = usual_settings(planner.bundle.manifest)[0]
+    usual = usual_settings(manifest)[0]
     method: Method = "ar-scaffold" if usual.method == "ar" else usual.method
     sampling = Sampling(temperature=SAMPLED if rollouts > 1 else 0.0)
     return replace(usual, method=method, block=None, rollouts=rollouts, sampling=sampling)

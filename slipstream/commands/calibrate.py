@@ -7,16 +7,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import cast, get_args
 
 from calibration.bundle import check_out, check_plain
 from calibration.cache_memory import cache_bytes
-from calibration.calibrate import Asked, Calibrated, calibrate, check_graphs, write
+from calibration.calibrate import Asked, Calibrated, calibrate, check_asked, write
 from calibration.candidate import ENDS, HALVES
 from calibration.cpu import WAYS, require_quantizers
 from calibration.driven import settings_name, ways_to_drive
 from calibration.gates import Gates
+from calibration.modelopt import check_format, require_modelopt
 from calibration.results import CalibrationResults, Device
 from calibration.smooth import check_alpha
 from calibration.strata import counts
@@ -26,7 +26,7 @@ from planners.planner import Planner
 from runtime.bundle import Bundle, GraphName
 from runtime.calibrated import StoredPrecision
 from runtime.errors import SlipstreamError
-from runtime.files import check_writable, write_atomic
+from runtime.files import check_writable, work_folder, write_atomic
 from runtime.tune import check_threads
 from slipstream.commands.about import own_version
 from slipstream.commands.calibrate_data import CalibrationData
@@ -77,12 +77,14 @@ def run_calibrate(request: Request) -> int:
     began, console = time.perf_counter(), Screen()
     asked = asked_for(request)
     check_threads(request.threads)
+    bundle = Bundle.open(request.bundle)
+    check_out(bundle, request.out)
     check_writable(request.out, folder=True)
     check_writable(results_path(request.out))
-    bundle = Bundle.open(request.bundle)
     check_plain(bundle)
-    check_graphs(bundle.manifest, asked.graphs)
-    check_out(bundle, request.out)
+    check_asked(bundle, asked)
+    if asked.device == "tensorrt" and asked.precision not in HALVES:
+        require_modelopt()
     data = CalibrationData.of(request.drives, request.held_out)
 
     # only now the engine
@@ -91,13 +93,13 @@ def run_calibrate(request: Request) -> int:
     with console.status("loading the bundle"):
         planner = slipstream.load(request.bundle, request.threads)
     data = data.looking(planner)
-    with TemporaryDirectory(prefix="slipstream-calibrate-") as folder:
+    with work_folder(request.out) as folder:
         done = calibrate(
             planner,
             data.calibrating,
             data.judging,
             asked,
-            Path(folder),
+            folder,
             console.status,
             lambda what, total: progress_bar(console, what, total),
         )
@@ -114,7 +116,8 @@ def run_calibrate(request: Request) -> int:
 
 def results_path(out: Path) -> Path:
     """The file of all figures, beside the bundle's folder, whether that is written or not."""
-    return out.with_name(f"{out.name}.calibration.json")
+    named = out if out.name not in ("", "..") else out.resolve()  # such as "."
+    return named.with_name(f"{named.name}.calibration.json")
 
 
 def asked_for(request: Request) -> Asked:
@@ -140,11 +143,10 @@ def asked_for(request: Request) -> Asked:
             )
     if request.smooth is not None:
         check_alpha(request.smooth)
-    named = [name.strip() for name in (request.graphs or "").split(",") if name.strip()]
     return Asked(
         precision=precision,
         device=device,
-        graphs=cast("tuple[GraphName, ...]", tuple(named)),
+        graphs=_graphs(request.graphs),
         how=request.how,
         keep=_keep(request.keep, precision),
         smooth=request.smooth,
@@ -155,6 +157,21 @@ def asked_for(request: Request) -> Asked:
         retry=request.retry,
         force=request.force,
     )
+
+
+def _graphs(given: str | None) -> tuple[GraphName, ...]:
+    """Names, each once, that the bundle may not have."""
+    if given is None:
+        return ()
+    named = dict.fromkeys(name.strip() for name in given.split(",") if name.strip())
+    if not named:
+        raise SlipstreamError(
+            "--graphs names no graph",
+            expected="some of the bundle's, joined with commas, such as target,draft",
+            found=repr(given[:80]),
+            fix="leave --graphs out for all",
+        )
+    return cast("tuple[GraphName, ...]", tuple(named))
 
 
 def _keep(given: Sequence[str], precision: str) -> tuple[str, ...]:
@@ -198,6 +215,8 @@ def _what_for(request: Request) -> tuple[StoredPrecision, Device]:
         )
     if device == "cpu":
         require_quantizers()
+    elif precision not in HALVES:
+        check_format(precision)
     return cast(StoredPrecision, precision), cast(Device, device)
 
 

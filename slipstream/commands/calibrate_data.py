@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from calibration.heldout import SHARE, check_share, held_out
+from calibration.overlap import check_apart
 from drives.cameras import with_cameras
 from drives.drive import Drive
 from drives.open import open_drive
@@ -31,9 +33,20 @@ class CalibrationData:
             names: drives to calibrate on.
             held: drives to judge on, or one share of each drive.
         """
-        drives = [open_drive(name) for name in names]
         share = _share(held)
+        drives = [open_drive(name) for name in names]
         others = [] if share is not None else [open_drive(name) for name in held]
+        _check_once("--drive", drives)
+        _check_once("--held-out", others)
+        for drive in others:
+            if drive.name in {each.name for each in drives}:
+                raise SlipstreamError(
+                    f"--held-out {drive.name} is calibrated on as well",
+                    expected="another drive than those of --drive, or a share",
+                    found=drive.name,
+                    fix=f"--held-out {SHARE:g} holds the last half of each drive out",
+                )
+        check_apart([*drives, *others])
         calibrating: list[Window] = []
         judging: list[Window] = []
         for drive in drives:
@@ -44,13 +57,6 @@ class CalibrationData:
                 before, behind = held_out(cut, drive, share)
                 calibrating, judging = calibrating + before, judging + behind
         for drive in others:
-            if same := [each.name for each in drives if each.name == drive.name]:
-                raise SlipstreamError(
-                    f"--held-out {same[0]} is calibrated on as well",
-                    expected="another drive than those of --drive, or a share",
-                    found=same[0],
-                    fix=f"--held-out {SHARE:g} holds the last half of each drive out",
-                )
             judging += windows(drive).windows
         for what, found in (("calibrate", calibrating), ("judge", judging)):
             if not found:
@@ -79,6 +85,18 @@ class CalibrationData:
     def names(self) -> list[str]:
         """Drives calibrated on, then those judged on alone."""
         return [drive.name for drive in (*self.drives, *self.others)]
+
+
+def _check_once(option: str, drives: Sequence[Drive]) -> None:
+    """Windows know their drive by its name, and one that is given twice counts twice."""
+    called = Counter(drive.name for drive in drives)
+    if twice := [name for name, count in called.items() if count > 1]:
+        raise SlipstreamError(
+            f"{option} names {twice[0]} twice",
+            expected="drives of different names, each once",
+            found=", ".join(called.elements()),
+            fix=f"leave one {option} out, or rename a copy in its .json file",
+        )
 
 
 def _share(held: Sequence[str]) -> float | None:
