@@ -14,7 +14,6 @@ from drives.drive import Drive
 from drives.identity import drive_key
 from drives.judging import baseline_rows, frame_rows, judge
 from drives.machine import this_machine
-from drives.page import page
 from drives.replay import Replay
 from drives.results import REPORT, Asked, BundleInfo, DriveInfo, Report, Sampling
 from drives.scenes import scenes
@@ -107,6 +106,8 @@ def fill_folder(report: Report, folder: Path) -> None:
     Raises:
         SlipstreamError: they can't be written.
     """
+    from drives.page import page  # its pictures need matplotlib, and a refused command does not
+
     try:
         (folder / REPORT).write_text(report.model_dump_json(indent=1), encoding="utf-8")
         (folder / PAGE).write_text(page(report), encoding="utf-8")

@@ -10,6 +10,9 @@ from hypothesis import settings
 for _library in ("OPENBLAS", "OMP", "MKL"):
     os.environ.setdefault(f"{_library}_NUM_THREADS", "1")
 
+# hundreds of commands are started, and each would compile the whole package anew
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+
 # the same examples in every run: a failure can be looked at again
 settings.register_profile("repeatable", derandomize=True, deadline=None)
 settings.load_profile("repeatable")

@@ -15,12 +15,15 @@ import pytest
 import slipstream
 from drives.fetch import fetch, is_cached
 from runtime.errors import SlipstreamError
+from runtime.proof.results import PROOF, Proof
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 # the same targets on fewer frames; `make test` is what runs this test
-FEWER = {"demo": "DEMO=--frames 4", "bench": "BENCH=--frames 3 --sweep-frames 1"}
-MOST_FRAMES = 4
+FEWER = {"demo": "DEMO=--frames 1", "bench": "BENCH=--frames 1 --sweep-frames 1"}
+MOST_FRAMES = 1
+# so few make every check, but may miss a planted fault: exit code 1
+FEW_SAMPLES = ("--samples", "64")
 pytestmark = [
     pytest.mark.timeout(600),
     pytest.mark.skipif(
@@ -40,10 +43,14 @@ def commands() -> list[str]:
 
 
 def run(words: list[str]) -> None:
+    done = started(words)
+    assert done.returncode == 0, f"{shlex.join(words)}\n{done.stdout}\n{done.stderr}"
+
+
+def started(words: list[str]) -> subprocess.CompletedProcess[str]:
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     environment = {**os.environ, "PATH": path, "COLUMNS": "200"}
-    done = subprocess.run(words, cwd=ROOT, env=environment, capture_output=True, text=True)
-    assert done.returncode == 0, f"{shlex.join(words)}\n{done.stdout}\n{done.stderr}"
+    return subprocess.run(words, cwd=ROOT, env=environment, capture_output=True, text=True)
 
 
 @pytest.fixture(scope="module")
@@ -69,11 +76,28 @@ def test_the_commands_run_in_their_order(tmp_path: Path, drive: str) -> None:
         placed = [drive if word == "kitti-00" else word for word in placed]
         for place in [i + 1 for i, word in enumerate(placed) if word == "--frames"]:
             placed[place] = str(min(int(placed[place]), MOST_FRAMES))
-        run([program, *placed])
+        if words[0] == "verify":
+            done = started([program, *placed, *FEW_SAMPLES])
+            assert "Traceback" not in done.stderr
+            assert done.returncode in (0, 1), done.stderr
+            proof = Proof.model_validate_json((tmp_path / "verify" / PROOF).read_text())
+            assert [check for check in proof.checks if not check.passed] == []
+            assert done.returncode == (0 if proof.passed else 1), done.stderr
+        else:
+            run([program, *placed])
         ran += 1
     assert ran >= 7
     assert (tmp_path / "run" / "index.html").is_file()
-    assert (tmp_path / "verify" / "verify.json").is_file()
+    assert (tmp_path / "verify" / PROOF).is_file()
+
+
+@pytest.mark.slow
+def test_the_proof_is_whole(tmp_path: Path, drive: str) -> None:
+    """With as many frames and draws as the page says, every planted fault is caught."""
+    (command,) = [each for each in commands() if each.startswith("slipstream verify ")]
+    placed = {"out/bundle": str(slipstream.shipped_bundle()), "kitti-00": drive}
+    words = [placed.get(word, word) for word in shlex.split(command)]
+    run([*words[:-1], str(tmp_path / "verify")])
 
 
 @pytest.mark.skipif(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -49,16 +51,16 @@ def synthetic_drive(seed: int = 0, *, duration: float = 240.0, noise: float = 1.
         while current + 1 < len(wishes) and wishes[current + 1][0] <= tick * step:
             current += 1
         _, wished_speed, wished_curvature = wishes[current]
-        limit = np.sqrt(_LATERAL_LIMIT / max(abs(wished_curvature), 1e-6))
-        target = float(np.clip(0.5 * (min(wished_speed, limit) - speed), -3.0, 1.8))
+        limit = math.sqrt(_LATERAL_LIMIT / max(abs(wished_curvature), 1e-6))
+        target = min(max(0.5 * (min(wished_speed, limit) - speed), -3.0), 1.8)
         acceleration += (target - acceleration) * step / _JERK_TIME
         bound = _LATERAL_LIMIT / max(speed, 1.0) ** 2
-        wanted = float(np.clip(wished_curvature, -bound, bound))
+        wanted = min(max(wished_curvature, -bound), bound)
         curvature += (wanted - curvature) * step / _STEER_TIME
         # The middle of the step, so that position and heading agree to second order.
         advance = max(speed + 0.5 * acceleration * step, 0.0) * step
         middle = heading + 0.5 * advance * curvature
-        x, y = x + advance * np.cos(middle), y + advance * np.sin(middle)
+        x, y = x + advance * math.cos(middle), y + advance * math.sin(middle)
         heading += advance * curvature
         speed = max(speed + acceleration * step, 0.0)
         if speed < 0.05 and wished_speed == 0.0:

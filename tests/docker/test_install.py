@@ -44,7 +44,12 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of programs that `docker/install.sh cpu` made."""
     home = tmp_path_factory.mktemp("install")
     python = Path(sys.base_prefix) / "bin" / f"python{sys.version_info[0]}.{sys.version_info[1]}"
-    done = shell("bash", DOCKER / "install.sh", "cpu", home / "env", cwd=home, PYTHON=str(python))
+    done = shell(
+        *("bash", DOCKER / "install.sh", "cpu", home / "env"),
+        cwd=home,
+        PYTHON=str(python),
+        PIP_COMPILE="0",  # most of what is installed is never imported here
+    )
     assert done.returncode == 0, done.stderr
     assert done.stdout.endswith(f"installed: {home / 'env' / 'bin' / 'slipstream'}\n")
     return home / "env" / "bin"
@@ -54,7 +59,7 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_the_new_environment_plans_a_drive(installed: Path, tmp_path: Path) -> None:
     done = shell(
         *(installed / "slipstream", "run", shipped_bundle(), "--drive", "synthetic"),
-        *("--decoder", "ar,dflash", "--frames", "2", "--threads", "1", "-o", "report"),
+        *("--decoder", "ar,dflash", "--frames", "1", "--threads", "1", "-o", "report"),
         cwd=tmp_path,
     )
     assert done.returncode == 0, done.stderr

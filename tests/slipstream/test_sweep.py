@@ -19,7 +19,7 @@ BUNDLE = slipstream.shipped_bundle()
 
 @pytest.mark.skipif(not (BUNDLE / "bundle.json").is_file(), reason=f"no shipped bundle at {BUNDLE}")
 def test_a_sweep_writes_one_picture_and_one_record(tmp_path: Path) -> None:
-    options = ("--frames", "2", "--rollouts", "1,3", "--temperature", "0.5,1", "--threads", "1")
+    options = ("--frames", "1", "--rollouts", "1,3", "--temperature", "0.5,1", "--threads", "1")
     drives = ("--drive", "synthetic", "--drive", "synthetic:7")
     done = command("sweep", str(BUNDLE), *drives, *options, "-o", "out", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
@@ -32,7 +32,7 @@ def test_a_sweep_writes_one_picture_and_one_record(tmp_path: Path) -> None:
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == [RESULT, PICTURE]
     assert (tmp_path / "out" / PICTURE).read_bytes().startswith(b"\x89PNG")
     sweep = Scaling.model_validate_json((tmp_path / "out" / RESULT).read_text())
-    assert (sweep.frames, len(sweep.drives), sweep.accept) == (4, 2, "coupled")
+    assert (sweep.frames, len(sweep.drives), sweep.accept) == (2, 2, "coupled")
     assert [(p.temperature, p.rollouts) for p in sweep.points] == [
         (0.5, 1),
         (0.5, 3),
@@ -56,7 +56,7 @@ def test_a_sweep_writes_one_picture_and_one_record(tmp_path: Path) -> None:
     again = verdicts(_with_gain(sweep, -0.5, (-0.9, -0.1)))
     assert "better; an interval without 0 also at 1." in again[0]
     assert "no difference" in verdicts(_with_gain(sweep, -0.5, (-0.9, 0.1)))[0]
-    few = sweep.model_copy(update={"compared": 1})
+    few = sweep.model_copy(update={"frames": 4, "compared": 1})
     assert verdicts(few)[0].startswith("Only 1 of 4 frames are compared")
     assert "worse" in verdicts(_with_gain(sweep, 0.5, (0.1, 0.9)))[0]
 

@@ -33,7 +33,7 @@ def job(**changes: object) -> Job:
         "version": own_version(),
         "settings": {decoder_name(each): each for each in DECODERS},
         "rule": "guarded",
-        "frames": "3",
+        "frames": "2",
         "provider": "cpu",
         "threads": 1,
         "command": "slipstream run",

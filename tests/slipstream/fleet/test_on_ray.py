@@ -36,7 +36,7 @@ DRIVES = items("synthetic", "synthetic:7", "synthetic:8")
 
 @pytest.fixture
 def crew(tmp_path: Path) -> Iterator[Actors]:
-    actors = Actors(job(frames="4"), tmp_path / "ray", RAY_HERE, 2)
+    actors = Actors(job(), tmp_path / "ray", RAY_HERE, 2)
     yield actors
     actors.close()
 
@@ -53,7 +53,7 @@ def test_actors_make_what_processes_make(crew: Actors, tmp_path: Path) -> None:
     assert sum(isinstance(message, Ready) for _, message in watcher.said) == 3
     assert leavings(tmp_path / "ray") == []
 
-    local = Processes(job(frames="4"), tmp_path / "local")
+    local = Processes(job(), tmp_path / "local")
     try:
         assert run_all(local, DRIVES, 1, Watcher()) == {}
     finally:

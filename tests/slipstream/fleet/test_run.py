@@ -26,7 +26,7 @@ from tests.slipstream.fleet.small import BUNDLE, EXCERPT, HAS_BUNDLE, figures, i
 
 pytestmark = pytest.mark.skipif(not HAS_BUNDLE, reason="no shipped bundle")
 
-FAST = ("--decoder", "dflash", "--block", "8", "--frames", "3")
+FAST = ("--decoder", "dflash", "--block", "8", "--frames", "2")
 RUN = ("run", str(BUNDLE), "-o", "out", *FAST)
 TWO = ("--drive", "synthetic", "--drive", "synthetic:7")
 
@@ -58,7 +58,7 @@ def test_drives_of_a_list_resumed_extended_and_one_of_them_broken(tmp_path: Path
     assert {drive.folder for drive in summary.drives} == {"synthetic", excerpt}
     assert [failed.given for failed in summary.failed] == [str(broken)]
     assert "broken.csv" in summary.failed[0].error
-    assert (summary.frames, summary.compared) == (6, 6)
+    assert (summary.frames, summary.compared) == (4, 4)
     html = (out / PAGE).read_text()
     assert f'href="{excerpt}/{PAGE}"' in html
     assert "broken.csv" in html
@@ -100,7 +100,7 @@ def test_settings_are_never_mixed(tmp_path: Path) -> None:
     same = job(settings={"dflash": one})
     assert all(item.finished for item in with_finished(drives, out, same))
     for changes, says in (
-        ({"frames": "4"}, "--frames 3"),
+        ({"frames": "4"}, "--frames 2"),
         ({"threads": 2}, "--threads 1"),
         ({"provider": "cuda"}, "--provider cpu"),
         ({"rule": "mean"}, "rule guarded"),
@@ -125,7 +125,7 @@ def test_settings_are_never_mixed(tmp_path: Path) -> None:
 def test_stopped_in_the_middle_and_resumed(number: signal.Signals, tmp_path: Path) -> None:
     """The drive at work leaves nothing, its worker ends, and the next run takes it up."""
     out = tmp_path / "out"
-    drives = [part for n in range(5) for part in ("--drive", f"synthetic:{n}")]
+    drives = [part for n in range(4) for part in ("--drive", f"synthetic:{n}")]
     process = started(*RUN, *drives, "--workers", "2", cwd=tmp_path)
     until = time.monotonic() + 200
     while not stamps(out) and time.monotonic() < until:
@@ -139,14 +139,14 @@ def test_stopped_in_the_middle_and_resumed(number: signal.Signals, tmp_path: Pat
         time.sleep(0.05)  # those of a killed run end when they next speak
     assert not any(alive(pid) for pid in workers)
     before = stamps(out)
-    assert 1 <= len(before) < 5
+    assert 1 <= len(before) < 4
     assert leavings(out) == []
     assert not (out / SUMMARY).exists()
 
     again = command(*RUN, *drives, "--workers", "2", cwd=tmp_path)
     assert again.returncode == 0, again.stderr
     after = stamps(out)
-    assert len(after) == 5
+    assert len(after) == 4
     assert {name: after[name] for name in before} == before
     if number == signal.SIGKILL:  # the same as a run that was never stopped
         whole = command(*RUN[:3], "whole", *FAST, *drives, cwd=tmp_path)

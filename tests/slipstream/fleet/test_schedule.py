@@ -16,7 +16,7 @@ pytestmark = pytest.mark.skipif(not HAS_BUNDLE, reason="no shipped bundle")
 
 
 def test_one_worker_and_two_make_the_same(tmp_path: Path) -> None:
-    drives = items("synthetic", "synthetic:7", "synthetic:8")
+    drives = items("synthetic", "synthetic:7")
     for workers in (1, 2):
         crew, watcher = Processes(job(), tmp_path / str(workers)), Watcher()
         try:
