@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from runtime.accept import Accepted
 from runtime.bundle import DraftDims
 from runtime.costs import CostCurve
+from runtime.marginals import Marginals
 from runtime.propose import Block, Until
 from runtime.script import Rollouts, Script
 from runtime.settings import BY_SCHEMA, Method
@@ -30,15 +31,18 @@ DRIFT = 0.01  # how far belief returns to the prior when a place is passed witho
 MARGIN = 1.03  # a draft must promise this much more per second, or noise decides
 SHORT = (8, 16, 24)  # rows of a block that a target drafts for itself and need not draft whole
 NARROWEST = 4  # half a block is worth offering from this width on
+# what a draft's likeliest token must reach in probability for each class of sureness but the lowest
+SURE = np.asarray([0.3, 0.45, 0.6, 0.7, 0.8, 0.87, 0.92, 0.95, 0.97, 0.985, 0.993, 0.997, 0.999])
 ROWS = 128  # of a pass, per rollout, that costs are tabulated for
 LENGTHS = 64  # cache lengths are rounded to this for the cost tables
 
 
 @dataclass
 class Evidence:
-    """How often each place [L] of an output was judged when drafted, and how often it stood.
+    """How often drafts of each kind [K] were judged, and how often they stood.
 
-    An output's places differ: a sign is easy, a last digit is hard. So each has a rate of its own.
+    A kind is a place of the output, since places differ (a sign is easy, a last digit is hard), or
+    a class of how sure the drafter was.
     """
 
     judged: Floats
@@ -48,6 +52,12 @@ class Evidence:
     def none(cls, places: int) -> Evidence:
         judged = np.full(places, PRIOR_COUNT)
         return cls(judged, judged * PRIOR_RATE)
+
+    @classmethod
+    def of_sureness(cls) -> Evidence:
+        """Believed at first: a draft stands as often as the drafter says."""
+        judged = np.full(len(SURE) + 1, PRIOR_COUNT)
+        return cls(judged, judged * (np.append(SURE, 1.0) + np.append(0.0, SURE)) / 2)
 
     @property
     def rates(self) -> Floats:
@@ -109,6 +119,7 @@ class Gate:
     host: float = 5e-4
     alike: bool = False
     evidence: dict[tuple[int, int, bool, bool], Evidence] = field(default_factory=dict)
+    sureness: dict[bool, Evidence] = field(default_factory=dict)  # by whether drafts are sampled
     trials: dict[Stretch, Trial] = field(default_factory=dict)
     _tables: dict[tuple[int, int], tuple[Floats, Floats]] = field(default_factory=dict)
 
@@ -152,6 +163,25 @@ class Gate:
                 self._evidence(script, width, sampled, tree).drift(places)
         return best
 
+    def cut(self, marginals: Marginals, rollouts: Rollouts, sampled: bool) -> Marginals:
+        """As many rows of a drafted block as promise the most tokens a second to verify.
+
+        How sure the drafter is says more of this block than what became of others. It is known
+        before a token is drawn, so what is drawn of the rows that stay is what it was.
+        """
+        block = marginals.block
+        if not block.drafted.any():
+            return marginals
+        block.sureness = np.full(block.tokens.shape, -1)
+        block.sureness[block.drafted] = np.searchsorted(SURE, marginals.confidence, side="right")
+        rates = self._sureness(sampled).rates
+        survives = np.where(block.drafted, rates[block.sureness], block.real)[:, 1:]
+        tokens = 1.0 + survives.cumprod(axis=1).cumsum(axis=1).mean(axis=0)
+        target, draft = self._seconds(len(rollouts), int(rollouts.start.max()))
+        rows = np.arange(2, block.width + 1)
+        seconds = target[np.minimum(rows, ROWS)] + draft[min(block.width, ROWS)] + 2 * self.host
+        return marginals.first(int(rows[(tokens / seconds).argmax()]))
+
     def budget(self, nodes: Nodes, length: int) -> int:
         """How many of a tree's best nodes to verify: the best expected tokens a second.
 
@@ -174,6 +204,12 @@ class Gate:
         tree = block.parents is not None
         evidence = self._evidence(script, block.draft_width, sampled, tree)
         evidence.add(stood - script.prompt, fell - script.prompt)
+        if block.sureness is not None:
+            known = block.drafted & accepted.holds
+            at = np.flatnonzero(length < block.limit)
+            refused = block.sureness[at, length[at] + 1]
+            sureness = self._sureness(sampled)
+            sureness.add(block.sureness[known], refused[refused >= 0])
 
     def _tokens(
         self, rollouts: Rollouts, script: Script, until: Until, rates: Floats, width: int
@@ -195,6 +231,9 @@ class Gate:
         if key not in self.evidence:
             self.evidence[key] = Evidence.none(len(script.scaffold))
         return self.evidence[key]
+
+    def _sureness(self, sampled: bool) -> Evidence:
+        return self.sureness.setdefault(sampled, Evidence.of_sureness())
 
     def _seconds(self, n: int, length: int) -> tuple[Floats, Floats]:
         """s of a target pass and of a draft, each by rows [0..ROWS]."""

@@ -26,6 +26,8 @@ class Block:
         drafted: [N, W]; value tokens that a drafter proposed.
         parents: [N, W] row of each row's parent, -1 for the anchor and padding; None for a chain.
         q: [N, W, V] the distribution each row's token was drawn from, where the rule wants it.
+        sureness: [N, W] class of how sure the drafter was of each draft, where the gate asked (see
+            `runtime.gate`); -1 elsewhere.
         draft_width: rows of the drafter's block that this came from, 0 without a drafter.
         paths: [N, k, D] row of each independent path's node, for `spectr`; -1 past the end.
     """
@@ -37,6 +39,7 @@ class Block:
     parents: Ints | None = None
     q: Floats | None = None
     paths: Ints | None = None
+    sureness: Ints | None = None
     draft_width: int = 0
 
     @property
@@ -50,6 +53,7 @@ class Block:
             self.positions[:, :rows],
             self.real[:, :rows],
             self.drafted[:, :rows],
+            sureness=None if self.sureness is None else self.sureness[:, :rows],
             draft_width=self.draft_width,
         )
 

@@ -13,7 +13,7 @@ from runtime.drafter import BlockDrafter
 from runtime.draws import DRAFT, Draws
 from runtime.gate import NO_DRAFT, Gate, Width
 from runtime.marginals import Marginals
-from runtime.propose import Block, Until, root_only, scaffold_run
+from runtime.propose import Block, Until, pad_with_anchor, root_only, scaffold_run
 from runtime.schema import Reach
 from runtime.script import Rollouts, Script
 from runtime.self_drafter import SelfDrafter
@@ -61,7 +61,10 @@ class Proposer:
         if self.drafter is None or width == NO_DRAFT:
             return scaffold_run(rollouts, self.script, until)
         marginals = self.drafter.marginals(rollouts, self.script, width, reached, self.stats)
+        if self._cuts and self.gate:
+            marginals = self.gate.cut(marginals, rollouts, sampling.temperature > 0)
         if not marginals.block.drafted.any():
+            pad_with_anchor(marginals.block)
             return marginals.block
         if sampling.temperature > 0:
             return self._drawn(marginals, rollouts, sampling)
@@ -77,8 +80,14 @@ class Proposer:
             return Width(self.gate.widths[-1], self.gate.widths[-1])
         sampled, tree = sampling.temperature > 0, self.arm == "tree"
         width = self.gate.choose(rollouts, self.script, until, sampled, tree)
-        # a best-first tree's rows are chosen by its own budget
-        return Width(width.draft, width.draft) if self._best_first else width
+        # a best-first tree's rows are chosen by its own budget, and others when they are drafted
+        return Width(width.draft, width.draft) if self._best_first or self._cuts else width
+
+    @property
+    def _cuts(self) -> bool:
+        """Whether a block is cut where its drafter, the target itself, was not sure any more."""
+        chosen = self.gate is not None and not self.settings.block and self.arm == "chain"
+        return chosen and self.gate is not None and self.gate.alike
 
     def _given_rows(self, dims: DraftDims) -> int:
         if self.settings.method not in BY_SCHEMA:

@@ -18,6 +18,7 @@ from runtime.gate import (
     Gate,
     Width,
 )
+from runtime.marginals import Marginals
 from runtime.propose import Block
 from runtime.script import Rollouts, Script
 from runtime.tree import Nodes
@@ -270,3 +271,49 @@ def test_a_trees_budget_is_the_best_of_all() -> None:
 def test_padding_nodes_are_worth_nothing() -> None:
     with np.errstate(divide="ignore"):
         assert budget_of(curve_of(1e-3, 1e-6, 0.0), [0.9, 0.8, 0.0, 0.0], n=3) == 2
+
+
+# Cutting a drafted block.
+
+
+def marginals_of(*confidences: float) -> Marginals:
+    """A block behind position 4; one of two tokens at each place."""
+    width = 1 + len(confidences)
+    at = np.arange(4, 4 + width)[None]
+    tokens = np.where(at > 4, -1, 1)
+    drafted = tokens < 0
+    block = Block(tokens, at, np.ones_like(drafted), drafted, draft_width=width)
+    sure = np.asarray(confidences)
+    return Marginals(block, np.log(np.stack([sure, 1.0 - sure], axis=1)))
+
+
+def cutting_gate() -> Gate:
+    return Gate(curve_of(4e-3, 3e-3, draft=2e-3), WIDTHS, ARMS["scaffold-spec"], alike=True)
+
+
+def test_a_block_is_cut_where_its_drafter_is_not_sure() -> None:
+    gate = cutting_gate()
+    sure = gate.cut(marginals_of(*[0.9995] * 7), rollouts_at(4), sampled=False)
+    assert (sure.block.width, len(sure.logits)) == (8, 7)
+    unsure = gate.cut(marginals_of(0.9995, 0.9995, 0.5, *[0.9995] * 4), rollouts_at(4), False)
+    assert unsure.block.width in (3, 4)
+    assert np.allclose(unsure.confidence, [0.9995, 0.9995, 0.5][: unsure.block.width - 1])
+    nothing = marginals_of(0.9)
+    nothing.block.drafted[:] = False
+    nothing = Marginals(nothing.block, nothing.logits[:0])
+    assert gate.cut(nothing, rollouts_at(4), False) is nothing
+
+
+def test_how_sure_a_drafter_is_is_believed_as_far_as_it_proves_right() -> None:
+    gate = cutting_gate()
+    for _ in range(60):  # 0.96 and always refused; 0.5 and always right
+        marginals = gate.cut(marginals_of(0.5, 0.96, 0.5), rollouts_at(4), sampled=False)
+        block = marginals.block
+        stands = np.arange(block.width)[None] <= 1
+        gate.observe(SCRIPT, block, Accepted(stands, np.zeros(1, np.int64)), sampled=False)
+    vain = gate.cut(marginals_of(*[0.96] * 7), rollouts_at(4), sampled=False)
+    assert vain.block.width == 2
+    right = gate.cut(marginals_of(*[0.5] * 7), rollouts_at(4), sampled=False)
+    assert right.block.width == 8
+    apart = gate.cut(marginals_of(*[0.96] * 7), rollouts_at(4), sampled=True)
+    assert apart.block.width > 2  # sampled drafts are judged apart
