@@ -42,6 +42,7 @@ __all__ = [
     "windows",
 ]
 
+_SHIPPED = ("tiny", "fast-ddrive")
 _WHERE = {
     "DecodeSettings": "runtime.settings",
     "Intent": "planners.observation",
@@ -74,11 +75,27 @@ def load(bundle: str | Path, threads: int | None = None, provider: str = "cpu") 
     return Planner.load(bundle, threads, provider)
 
 
-def shipped_bundle() -> Path:
-    """The folder of the tiny planner's bundle that comes with slipstream."""
+def shipped_bundle(name: str = "tiny") -> Path:
+    """The folder of a bundle that comes with slipstream.
+
+    Args:
+        name: `tiny`, which a DFlash drafter drafts for, or `fast-ddrive`, which drafts for itself.
+
+    Raises:
+        SlipstreamError: no such planner comes with slipstream.
+    """
     import planners
 
-    return Path(planners.__path__[0]) / "weights" / "tiny" / "bundle"
+    if name not in _SHIPPED:
+        from runtime.errors import SlipstreamError
+
+        raise SlipstreamError(
+            "no such planner comes with slipstream",
+            expected=" or ".join(_SHIPPED),
+            found=repr(name),
+            fix=f"slipstream.shipped_bundle({_SHIPPED[0]!r})",
+        )
+    return Path(planners.__path__[0]) / "weights" / name / "bundle"
 
 
 def __getattr__(name: str) -> Any:

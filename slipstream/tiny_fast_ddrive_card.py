@@ -61,9 +61,9 @@ Fast-dDrive (arXiv 2605.23163), and drafts it itself. It shows that decoder at w
 the authors' model, and it sees no camera, no map and no other road user: **it must not drive a
 vehicle.**
 
-- `target/`: Qwen3, {sizes.num_hidden_layers} layers, width {sizes.hidden_size}, vocabulary
-  {sizes.vocab_size}, bf16, before it learnt to draft.
-- `self/`: the same after it: blocks of {drafter.drafter.block} values of the schema.
+- `self/`: Qwen3, {sizes.num_hidden_layers} layers, width {sizes.hidden_size}, vocabulary
+  {sizes.vocab_size}, bf16; it drafts blocks of {drafter.drafter.block} values of the schema.
+  Training leaves `target/` beside it: the same before it learnt to.
 - `bundle/`: `self/` as ONNX graphs.
 
 ## Figures
@@ -93,8 +93,9 @@ templates filled with facts of the motion; phrases and waypoints are computed fr
 - Drafting (SASD): {draft.steps} steps of {training.batch} outputs of the target, out of
   {drafter.responses.count}; every block of the schema in two noisy rows that hide complementary
   values, or, in {training.hidden:.0%} of the pairs, all ({training.restarts:.0%} of the second ones
-  from a token inside on); weights {weights}; causal {training.causal:g}, keep {training.keep:g};
-  peak rate {draft.peak:g}, seed {training.seed}.
+  from a token inside on); causal {training.causal:g}, keep {training.keep:g}, peak rate
+  {draft.peak:g}, seed {training.seed};
+  weights {weights}.
 
 `make train-fast-ddrive` repeats all of it (settings: `configs/fast-ddrive`).
 """

@@ -1,10 +1,13 @@
-"""docs/fast-ddrive.md: its commands on a bundle that drafts for itself, and its estimates."""
+"""docs/fast-ddrive.md: its commands on the shipped planner, its estimates, and its figures."""
 
 from __future__ import annotations
 
 import json
+import os
 import re
 import shlex
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -17,18 +20,18 @@ from slipstream.cli import app
 from slipstream.estimate.devices import DEVICES, check_precision
 from slipstream.estimate.frame import Work, estimate_frame
 from slipstream.estimate.roofline import Roofline
-from tests.slipstream.self_drafting import LIMITS, self_drafting_bundle
 from tests.slipstream.test_estimate_blocks import FAST, H100, WORK
 
 ROOT = Path(__file__).parents[1]
 PAGE = (ROOT / "docs" / "fast-ddrive.md").read_text(encoding="utf-8")
 # what keeps the commands short: one frame, one thread, few rollouts
 TIMED = ("run", "sweep")
-FEWER = {"--frames": "1", "--rollouts": str(LIMITS.rollouts), "--deadline-ms": "5000"}
+FEWER = {"--frames": "1", "--sweep-frames": "1", "--rollouts": "2", "--deadline-ms": "5000"}
 pytestmark = [
     pytest.mark.timeout(300),
     pytest.mark.skipif(
-        not (slipstream.shipped_bundle() / "bundle.json").is_file(), reason="no shipped bundle"
+        not (slipstream.shipped_bundle("fast-ddrive") / "bundle.json").is_file(),
+        reason="no shipped bundle",
     ),
 ]
 
@@ -42,35 +45,50 @@ def commands() -> list[list[str]]:
     return [shlex.split(line, comments=True) for line in lines]
 
 
-def fewer(words: list[str], out: Path, bundle: Path) -> list[str]:
+def fewer(words: list[str], out: Path) -> list[str]:
     """The command on the synthetic drive, with outputs in `out`."""
-    words = [w.replace("out/fast-ddrive/bundle", str(bundle)) for w in words]
     words = [re.sub(r"^out/", f"{out}/", word) for word in words]
     words = ["synthetic" if word == "kitti-00" else word for word in words]
     words = [str(ROOT / w) if w.startswith("planners/") else w for w in words]
     for at, word in enumerate(words[:-1]):
-        if word in FEWER and words[0] in TIMED:
+        if word in FEWER and words[0] in (*TIMED, "-m"):
             words[at + 1] = "1,2" if words[0] == "sweep" and word == "--rollouts" else FEWER[word]
+    if words[0] == "export":  # tests/export has the parity check
+        return [*words, "--no-parity"]
     return [*words, "--threads", "1"] if words[0] in TIMED else words
 
 
+def measure(words: list[str]) -> None:
+    done = subprocess.run(
+        [sys.executable, *words],
+        cwd=ROOT,
+        env={**os.environ, "COLUMNS": "200"},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "N=16, 4 at a time" in done.stdout
+
+
 def test_the_commands_run_in_their_order(tmp_path: Path) -> None:
-    bundle = self_drafting_bundle(tmp_path / "fast-ddrive")
     runner, ran = CliRunner(), []
     for program, *words in commands():
         if program == "make":
             assert re.search(rf"^{words[0]}:", (ROOT / "Makefile").read_text(), re.MULTILINE)
+            continue
+        if program == "python":
+            measure(fewer(words, tmp_path))
             continue
         assert program == "slipstream"
         if (
             words[0] == "verify"
         ):  # takes thousands of outputs; tests/slipstream/test_verify.py runs it
             continue
-        done = runner.invoke(app, fewer(words, tmp_path, bundle), env={"COLUMNS": "200"})
+        done = runner.invoke(app, fewer(words, tmp_path), env={"COLUMNS": "200"})
         assert done.exit_code == 0, f"{shlex.join(words)}\n{done.output}\n{done.exception!r}"
         ran.append(words[0])
     assert ran.count("run") == 6
-    assert set(ran) == {"inspect", "run", "sweep", "compile", "estimate"}
+    assert set(ran) == {"export", "inspect", "run", "sweep", "compile", "estimate"}
     for name in ("fd", "fd4", "fd-dflash", "fd-dflash4"):
         report = json.loads((tmp_path / name / "report.json").read_text())
         compared = [d["identity"] for d in report["decoders"] if d["identity"]]

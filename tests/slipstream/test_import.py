@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 import slipstream
+from runtime.bundle import Bundle
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -80,3 +81,14 @@ def test_public_names_are_the_real_ones() -> None:
     assert slipstream.DecodeSettings is DecodeSettings
     with pytest.raises(AttributeError, match="no attribute 'nothing'"):
         _ = slipstream.nothing
+
+
+def test_the_shipped_bundles_are_whole_and_others_are_named() -> None:
+    for name, method in (("tiny", "dflash"), ("fast-ddrive", "self")):
+        draft = Bundle.open(slipstream.shipped_bundle(name)).manifest.draft
+        assert draft is not None
+        assert draft.method == method
+    assert slipstream.shipped_bundle() == slipstream.shipped_bundle("tiny")
+    with pytest.raises(slipstream.SlipstreamError, match="no such planner") as found:
+        slipstream.shipped_bundle("../tiny")
+    assert found.value.expected == "tiny or fast-ddrive"
