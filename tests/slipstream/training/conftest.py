@@ -52,7 +52,7 @@ def target_fields(out: Path, steps: int = 4) -> dict[str, Any]:
     return {
         "out": str(out),
         "tokenizer": "tiny",
-        "sizes": SIZES,
+        "sizes": dict(SIZES),
         "data": deepcopy(DATA),
         "training": {"schedule": {"steps": steps, "peak": 0.01}, "batch": 2},
         "teacher": {"schedule": {"steps": 2, "peak": 0.001}, "width": 8},
