@@ -16,9 +16,9 @@ import onnx
 from numpy.typing import NDArray
 from onnx import TensorProto, helper, shape_inference
 
-from calibration.stored import check_memory, read_graph
+from calibration.stored import read_graph
 from runtime.engines.onnx import require_providers
-from runtime.errors import EngineError, SlipstreamError
+from runtime.errors import EngineError, SlipstreamError, check_memory
 
 Feeds = Mapping[str, NDArray[Any]]
 

@@ -6,9 +6,7 @@ from pathlib import Path
 
 import onnx
 
-from runtime.errors import EngineError
-
-_NO_MEMORY = ("Arena alloc failed", "bad_alloc", "bad allocation", "Failed to allocate memory")
+from runtime.errors import EngineError, check_memory
 
 
 def read_graph(path: Path) -> onnx.ModelProto:
@@ -26,12 +24,6 @@ def read_graph(path: Path) -> onnx.ModelProto:
     if not model.graph.node:  # no bytes at all are a valid message
         raise _damaged(path, "a graph without nodes")
     return model
-
-
-def check_memory(error: Exception) -> None:
-    """Raises: MemoryError: a library says in words of its own that there was none to be had."""
-    if isinstance(error, MemoryError) or any(word in str(error) for word in _NO_MEMORY):
-        raise MemoryError(str(error)[:300]) from error
 
 
 def _damaged(path: Path, found: str) -> EngineError:

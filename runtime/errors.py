@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 _LONGEST = 1000  # characters of a part; what is found may be as long as a file
+_NO_MEMORY = ("Arena alloc failed", "bad_alloc", "bad allocation", "Failed to allocate memory")
 
 
 class SlipstreamError(Exception):
@@ -52,3 +53,9 @@ class SettingsError(SlipstreamError):
 
 class CacheFullError(SlipstreamError):
     """A pass needs more cache rows than the bundle's limits allow."""
+
+
+def check_memory(error: Exception) -> None:
+    """Raises: MemoryError: a library says in words of its own that there was none to be had."""
+    if isinstance(error, MemoryError) or any(word in str(error) for word in _NO_MEMORY):
+        raise MemoryError(str(error)[:300]) from error

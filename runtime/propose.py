@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -48,22 +50,19 @@ class Block:
 
     def first(self, rows: int) -> Block:
         """The first rows of a chain whose tokens are not drafted yet."""
-        return Block(
-            self.tokens[:, :rows],
-            self.positions[:, :rows],
-            self.real[:, :rows],
-            self.drafted[:, :rows],
-            sureness=None if self.sureness is None else self.sureness[:, :rows],
-            draft_width=self.draft_width,
-        )
+        return self._each(lambda part: part[:, :rows])
 
     def repeated(self, n: int) -> Block:
-        """A chain of one rollout, for each of n."""
+        """A chain of one rollout whose tokens are not drafted yet, for each of n."""
+        return self._each(lambda part: np.repeat(part, n, axis=0))
+
+    def _each(self, change: Callable[[NDArray[Any]], NDArray[Any]]) -> Block:
         return Block(
-            np.repeat(self.tokens, n, axis=0),
-            np.repeat(self.positions, n, axis=0),
-            np.repeat(self.real, n, axis=0),
-            np.repeat(self.drafted, n, axis=0),
+            change(self.tokens),
+            change(self.positions),
+            change(self.real),
+            change(self.drafted),
+            sureness=None if self.sureness is None else change(self.sureness),
             draft_width=self.draft_width,
         )
 

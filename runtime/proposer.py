@@ -61,7 +61,7 @@ class Proposer:
         if self.drafter is None or width == NO_DRAFT:
             return scaffold_run(rollouts, self.script, until)
         marginals = self.drafter.marginals(rollouts, self.script, width, reached, self.stats)
-        if self._cuts and self.gate:
+        if self.gate and self._cuts(self.gate):
             marginals = self.gate.cut(marginals, rollouts, sampling.temperature > 0)
         if not marginals.block.drafted.any():
             pad_with_anchor(marginals.block)
@@ -80,14 +80,13 @@ class Proposer:
             return Width(self.gate.widths[-1], self.gate.widths[-1])
         sampled, tree = sampling.temperature > 0, self.arm == "tree"
         width = self.gate.choose(rollouts, self.script, until, sampled, tree)
-        # a best-first tree's rows are chosen by its own budget, and others when they are drafted
-        return Width(width.draft, width.draft) if self._best_first or self._cuts else width
+        # how many rows to verify is then said by the best-first tree's budget, or by the cut
+        later = self._best_first or self._cuts(self.gate)
+        return Width(width.draft, width.draft) if later else width
 
-    @property
-    def _cuts(self) -> bool:
+    def _cuts(self, gate: Gate) -> bool:
         """Whether a block is cut where its drafter, the target itself, was not sure any more."""
-        chosen = self.gate is not None and not self.settings.block and self.arm == "chain"
-        return chosen and self.gate is not None and self.gate.alike
+        return gate.alike and self.arm == "chain" and not self.settings.block
 
     def _given_rows(self, dims: DraftDims) -> int:
         if self.settings.method not in BY_SCHEMA:

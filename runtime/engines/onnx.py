@@ -12,7 +12,7 @@ import numpy as np
 
 from runtime.engines.base import Array, TensorSpec
 from runtime.engines.layout import DTYPES, Layout, Shape
-from runtime.errors import EngineError
+from runtime.errors import EngineError, check_memory
 
 Provider = str | tuple[str, dict[str, str]]  # with its options
 MOST_LAYOUTS = 2048  # combinations of input shapes that are remembered
@@ -173,7 +173,9 @@ def open_session(
     """An ONNX Runtime session that really runs on the first provider.
 
     Raises:
-        EngineError: ONNX Runtime or a provider is absent or can't start, or the file is damaged.
+        EngineError: ONNX Runtime or a provider is absent, can't start or can't compute the graph,
+            or the file is damaged.
+        MemoryError: there is no room for it.
     """
     ort = require_providers(names := [_name(each) for each in providers])
     if not path.is_file():
@@ -187,6 +189,14 @@ def open_session(
     try:
         session = ort.InferenceSession(str(path), options, providers=list(providers))
     except Exception as error:
+        check_memory(error)
+        if "NOT_IMPLEMENTED" in str(error):  # such as products in bf16 on a CPU
+            raise EngineError(
+                f"{names[0]} can't compute {path}",
+                expected="operators and types that this provider has",
+                found=str(error).strip().splitlines()[0][:300],
+                fix="--provider tensorrt or cuda, or a bundle in another precision",
+            ) from error
         raise EngineError(
             f"{path} can't be loaded",
             expected="a whole ONNX graph of opset 23 or older",

@@ -8,7 +8,6 @@ from tempfile import TemporaryDirectory
 from rich.console import Console
 from transformers import Qwen3ForCausalLM
 
-import planners
 from planners.language import Language
 from planners.nets.qwen3 import load_target, round_to_bf16, save_target
 from planners.tokens import Tokenizer
@@ -19,6 +18,7 @@ from planners.training.teacher import train_teacher
 from planners.training.tokenizer import write_fast_ddrive, write_tiny
 from runtime.errors import SlipstreamError
 from runtime.files import write_atomic
+from slipstream import shipped_bundle
 from slipstream.training.config import Special, TargetConfig
 from slipstream.training.device import prepared
 from slipstream.training.folder import OUT, RunFolder
@@ -27,7 +27,7 @@ from slipstream.training.screen import Show
 from slipstream.training.windows import training_windows, validation_windows
 
 WORDS = ("tokenizer.json", "language.json")
-TINY = Path(planners.__path__[0]) / "weights" / "tiny"  # in a source checkout
+TINY = shipped_bundle("tiny").parent  # the checkpoints beside it are in a source checkout
 MADE = {"tiny": write_tiny, "fast-ddrive": write_fast_ddrive}  # tokenizers, by their names
 
 

@@ -197,3 +197,27 @@ def test_an_absent_runtime_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     with pytest.raises(EngineError, match="not installed") as caught:
         OnnxEngine(write_graph(tmp_path / "small.onnx"))
     assert caught.value.fix == "pip install '.[cpu]' in slipstream's folder"
+
+
+def test_a_type_that_the_provider_does_not_compute_is_told_as_that(tmp_path: Path) -> None:
+    kind = TensorProto.BFLOAT16
+    sides = [helper.make_tensor_value_info(name, kind, [2, 2]) for name in ("a", "b", "c")]
+    node = helper.make_node("MatMul", ["a", "b"], ["c"])
+    graph = helper.make_graph([node], "product", sides[:2], sides[2:])
+    opsets = [helper.make_opsetid("", 20)]
+    onnx.save(helper.make_model(graph, opset_imports=opsets, ir_version=10), tmp_path / "bf16.onnx")
+    with pytest.raises(EngineError, match="CPUExecutionProvider can't compute") as said:
+        OnnxEngine(tmp_path / "bf16.onnx")
+    assert "--provider tensorrt" in said.value.fix
+
+
+def test_memory_that_is_not_there_is_told_as_that(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*arguments: object, **options: object) -> None:
+        raise RuntimeError("std::bad_alloc")
+
+    monkeypatch.setattr("onnxruntime.InferenceSession", full)
+    (tmp_path / "big.onnx").touch()
+    with pytest.raises(MemoryError, match="bad_alloc"):
+        OnnxEngine(tmp_path / "big.onnx")

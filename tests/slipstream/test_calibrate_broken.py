@@ -17,32 +17,12 @@ from calibration.overlap import check_apart
 from drives.readers.plain import write_plain
 from runtime.errors import SlipstreamError
 from slipstream.commands import bench
-from slipstream.commands.calibrate import Request, results_path, run_calibrate
+from slipstream.commands.calibrate import results_path, run_calibrate
 from slipstream.commands.calibrate_data import CalibrationData
+from tests.slipstream import test_calibrate
 
 BUNDLE = slipstream.shipped_bundle()
-REQUEST = Request(
-    bundle=BUNDLE,
-    drives=("synthetic",),
-    precision="int8",
-    out=Path("out"),
-    graphs=None,
-    how="auto",
-    device=None,
-    keep=(),
-    smooth=None,
-    windows=16,
-    frames=48,
-    held_out=(),
-    max_ade_increase=0.02,
-    max_tau_drop=0.03,
-    max_parse_failures=0,
-    max_error=0.1,
-    threads=1,
-    report=False,
-    retry=True,
-    force=False,
-)
+REQUEST = replace(test_calibrate.REQUEST, out=Path("out"))
 BENCH = bench.Request(
     bundle=BUNDLE,
     precisions="fp32,int8",
