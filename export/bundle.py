@@ -242,6 +242,7 @@ def _draft_dims(source: Source, mask_token: int) -> DraftDims | None:
             block=itself.block_size,
             mask_token=itself.mask_token_id,
             scaffold_in_block=itself.scaffold_in_block,
+            value_rows=itself.value_rows,
         )
     if c is None:
         return None

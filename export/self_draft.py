@@ -19,6 +19,7 @@ class SelfDraft(BaseModel):
         block_size: B, anchor included.
         mask_token_id: stands where a token is to be drafted.
         scaffold_in_block: fixed tokens stand in the block as themselves.
+        value_rows: its block holds the anchor and the rows that a value is read from, no others.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -26,6 +27,7 @@ class SelfDraft(BaseModel):
     block_size: int = Field(strict=True, gt=1, le=1 << 10)
     mask_token_id: Token
     scaffold_in_block: bool = True
+    value_rows: bool = False
 
 
 def self_draft(checkpoint: Checkpoint, vocab: int) -> SelfDraft | None:

@@ -10,10 +10,18 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from planners.fields import NumberField, ParseError, SlotField, Value, bad_value, compile_slot
+from planners.fields import (
+    BinsField,
+    NumberField,
+    ParseError,
+    SlotField,
+    Value,
+    bad_value,
+    compile_slot,
+)
 from planners.tokens import Tokenizer
 from runtime.errors import SlipstreamError
-from runtime.scaffold import VALUE, Scaffold, Span
+from runtime.scaffold import VALUE, Padding, Scaffold, Span
 
 if TYPE_CHECKING:
     from planners.language import Language
@@ -81,7 +89,11 @@ class CompiledLanguage:
             spans.append(Span(section.name, start, len(tokens)))
             _check_length(len(tokens))
         allowed_id, allowed_sets = _allowed_rows(allowed, tokenizer.vocab)
-        scaffold = Scaffold(np.asarray(tokens, np.int64), allowed_id, allowed_sets, tuple(spans))
+        fixed_or_value, padding = (
+            np.asarray(tokens, np.int64),
+            _padding(slots, len(tokens), tokenizer),
+        )
+        scaffold = Scaffold(fixed_or_value, allowed_id, allowed_sets, tuple(spans), padding)
         return cls(scaffold, tuple(slots), tokenizer)
 
     def encode(self, values: Values) -> list[int]:
@@ -134,6 +146,15 @@ class CompiledLanguage:
             if slot.start <= position < slot.stop:
                 return f"{slot.section}.{slot.name}"
         return self.scaffold.section_of(position).name
+
+
+def _padding(slots: list[Placed], length: int, tokenizer: Tokenizer) -> Padding | None:
+    """NULL pads choices and texts."""
+    ends = np.full(length, -1)
+    for slot in slots:
+        if not isinstance(slot.field, NumberField | BinsField):
+            ends[slot.start : slot.stop] = slot.stop - 1
+    return Padding(tokenizer.null, ends) if (ends >= 0).any() else None
 
 
 def _check_length(tokens: int) -> None:

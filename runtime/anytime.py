@@ -136,6 +136,8 @@ class Anytime:
             return plain
         width = min(settings.block or self.draft.block, self.draft.block)
         steps, wide = (width - 1, 1) if self.draft.stepwise else (1, width)
+        if self.draft.of_target and settings.method == "scaffold-spec":
+            steps = 0  # the pass that verifies drafts
         rounds = tokens * (1 - PRIOR_RATE) / (1 - PRIOR_RATE**width)
         verify = self._each(curve.target_seconds, width, place)
         draft = steps * self._each(curve.draft_seconds, wide, place)

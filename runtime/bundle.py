@@ -101,6 +101,8 @@ class DraftDims(AttentionDims):
     # Fixed tokens stand in the block as themselves, or are passed with the token before them;
     # published checkpoints have masks there, or take a pass for each.
     scaffold_in_block: bool = False
+    # a target's own draft passes the anchor and the rows that a value is read from, and no others
+    value_rows: bool = False
     # k of the drafter's own head; None where it uses the target's
     head_top_k: Size | None = None
     # what the token before a slot adds to its logits (safetensors); None: slots are independent
@@ -129,6 +131,8 @@ class DraftDims(AttentionDims):
             raise ValueError("head_top_k is missing: a stepwise drafter has a head of its own")
         if self.of_target and self.head_top_k is not None:
             raise ValueError("head_top_k belongs to a drafter with a head of its own")
+        if self.value_rows and not self.of_target:
+            raise ValueError("value_rows belongs to a target that drafts for itself")
         if self.of_target and self.markov is not None:
             raise ValueError("markov belongs to a drafter of its own")
         return self

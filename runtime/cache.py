@@ -119,6 +119,13 @@ class TwoPartCache:
         holds = self.trunk.bias[0, : self.trunk.used] == 0.0
         return len(holds) if holds.all() else int(np.argmin(holds))
 
+    @property
+    def room(self) -> int:
+        """Rows that a pass may have, wherever it begins."""
+        part = self._growing
+        held = int((part.bias[:, : part.used] == 0.0).sum(axis=1).max())
+        return part.capacity - self._aligned(held)
+
     def startable(self, rows: int) -> int:
         """The largest number of the trunk's rows, up to `rows`, right behind which a pass of one
         rollout may write."""

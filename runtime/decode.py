@@ -81,7 +81,7 @@ class Decoder:
         if key not in self._gates:
             widths, arms = widths_of(draft, settings.method), ARMS[settings.method]
             kind = StepGate if draft.stepwise else Gate
-            self._gates[key] = kind(self.curve, widths, arms, alike=draft.of_target)
+            self._gates[key] = kind(self.curve, widths, arms)
         return self._gates[key]
 
     def forget(self) -> None:

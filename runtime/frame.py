@@ -21,9 +21,10 @@ from runtime.prompt import Prompt
 from runtime.propose import Block
 from runtime.script import Rollouts, Script
 from runtime.section_diffusion import SectionDiffusion
+from runtime.self_drafter import SelfDrafter
 from runtime.settings import DRAFTING, UNVERIFIED, DecodeSettings, Sampling
 from runtime.telemetry import FrameStats
-from runtime.tree import causal, tree_bias
+from runtime.tree import causal, looking_ahead, tree_bias
 
 if TYPE_CHECKING:
     from runtime.decode import Decoder
@@ -103,6 +104,8 @@ class Frame:
             hidden, taps = self._verify(block)
             accepted = self._accept(block, hidden)
             self._commit(block, accepted, taps)
+            if block.ahead is not None:
+                self._look_ahead(block, accepted, hidden)
             if self.observe:
                 draft_cache = self.drafter.cache if self.drafter else None
                 self.observe(self.rollouts, self.cache, draft_cache)
@@ -156,7 +159,10 @@ class Frame:
         return self.proposer.propose(self.rollouts, until, self.sampling)
 
     def _verify(self, block: Block) -> tuple[Buffer, Buffer]:
-        bias = causal(block.width) if block.parents is None else tree_bias(block.parents)
+        if block.ahead is not None:
+            bias = looking_ahead(block.ahead)
+        else:
+            bias = causal(block.width) if block.parents is None else tree_bias(block.parents)
         with self.stats.stage("embed"):
             embeddings = self.graphs.embed(block.tokens)
         with self.stats.stage("verify"):
@@ -182,6 +188,10 @@ class Frame:
         self.cache.commit(accepted.holds)
         if self.drafter:
             self.drafter.observe(taps, block.positions, accepted.holds)
+
+    def _look_ahead(self, block: Block, accepted: Accepted, hidden: Buffer) -> None:
+        assert isinstance(self.drafter, SelfDrafter)
+        self.drafter.look(hidden, block, accepted, self.rollouts, self.script, self.stats)
 
     # What the steps lean on.
 

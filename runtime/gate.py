@@ -13,9 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from runtime.accept import Accepted
+from runtime.ahead import Offer, Split
 from runtime.bundle import DraftDims
 from runtime.costs import CostCurve
-from runtime.marginals import Marginals
 from runtime.propose import Block, Until
 from runtime.script import Rollouts, Script
 from runtime.settings import BY_SCHEMA, Method
@@ -29,11 +29,14 @@ PRIOR_RATE, PRIOR_COUNT = 0.85, 4.0  # what is believed of a place before it was
 MEMORY = 50.0  # times a place was judged after which old evidence fades
 DRIFT = 0.01  # how far belief returns to the prior when a place is passed without a draft
 MARGIN = 1.03  # a draft must promise this much more per second, or noise decides
-SHORT = (8, 16, 24)  # rows of a block that a target drafts for itself and need not draft whole
 NARROWEST = 4  # half a block is worth offering from this width on
+WORTH = 1.3  # a row verified behind others must be expected to commit this much more than it costs
 # what a draft's likeliest token must reach in probability for each class of sureness but the lowest
 SURE = np.asarray([0.3, 0.45, 0.6, 0.7, 0.8, 0.87, 0.92, 0.95, 0.97, 0.985, 0.993, 0.997, 0.999])
+AHEAD = 64  # values that a target drafts behind the rows it verifies, at most
 ROWS = 128  # of a pass, per rollout, that costs are tabulated for
+LASTING = 0.93 ** np.arange(1.0, AHEAD + 1)  # believed of a window's values at first
+LEARN = 0.05  # weight of a window in what is believed of others
 LENGTHS = 64  # cache lengths are rounded to this for the cost tables
 
 
@@ -55,9 +58,11 @@ class Evidence:
 
     @classmethod
     def of_sureness(cls) -> Evidence:
-        """Believed at first: a draft stands as often as the drafter says."""
-        judged = np.full(len(SURE) + 1, PRIOR_COUNT)
-        return cls(judged, judged * (np.append(SURE, 1.0) + np.append(0.0, SURE)) / 2)
+        """Kinds are classes of fresh drafts, then those of others. Believed at first: a draft
+        stands as often as the drafter says."""
+        rates = np.tile((np.append(SURE, 1.0) + np.append(0.0, SURE)) / 2, 2)
+        judged = np.full(len(rates), PRIOR_COUNT)
+        return cls(judged, judged * rates)
 
     @property
     def rates(self) -> Floats:
@@ -79,8 +84,6 @@ class Evidence:
 
 def widths_of(draft: DraftDims, method: Method) -> tuple[int, ...]:
     """Rows of the blocks that a method's gate chooses among."""
-    if draft.of_target and method in BY_SCHEMA:  # the last: what is left of the schema's block
-        return (*SHORT, ROWS)
     if method in BY_SCHEMA:
         return (draft.block,)
     half = (draft.block // 2,) if draft.block // 2 >= NARROWEST else ()
@@ -108,18 +111,18 @@ class Gate:
     Attributes:
         widths: to draft; the drafter's own, and others that it was trained for.
         arms: the method's.
-        alike: blocks of all widths stand equally often, as far as they go: those of a target that
-            drafts for itself, whose mask rows say little to each other.
         host: s of host work a round costs besides its passes.
+        pace: s a token took in the present stretch before.
     """
 
     curve: CostCurve
     widths: tuple[int, ...]
     arms: tuple[Arm, ...]
     host: float = 5e-4
-    alike: bool = False
+    pace: float = 0.0
     evidence: dict[tuple[int, int, bool, bool], Evidence] = field(default_factory=dict)
     sureness: dict[bool, Evidence] = field(default_factory=dict)  # by whether drafts are sampled
+    lasting: dict[tuple[int, bool], Floats] = field(default_factory=dict)  # by section, and that
     trials: dict[Stretch, Trial] = field(default_factory=dict)
     _tables: dict[tuple[int, int], tuple[Floats, Floats]] = field(default_factory=dict)
 
@@ -138,7 +141,9 @@ class Gate:
         rows = (until - 1 - start) / max(values, 1)
         target, _ = self._seconds(len(rollouts), start)
         one_pass = float(np.interp(rows, np.arange(ROWS + 1), target)) + self.host
-        return trial.next(values * one_pass)
+        plain = values * one_pass
+        self.pace = min([plain, *trial.seconds.values()]) / max(until - 1 - start, 1)
+        return trial.next(plain)
 
     def choose(
         self, rollouts: Rollouts, script: Script, until: Until, sampled: bool, tree: bool
@@ -158,29 +163,47 @@ class Gate:
             if promised[rows] > most:
                 best, most = Width(width, rows + 2), promised[rows]
         if best == NO_DRAFT:
-            for width in self.widths[-1:] if self.alike else self.widths:
+            for width in self.widths:
                 places = self._ahead(rollouts, script, width) - script.prompt
                 self._evidence(script, width, sampled, tree).drift(places)
         return best
 
-    def cut(self, marginals: Marginals, rollouts: Rollouts, sampled: bool) -> Marginals:
-        """As many rows of a drafted block as promise the most tokens a second to verify.
+    def split(self, offer: Offer, rollouts: Rollouts, script: Script, sampled: bool) -> Split:
+        """How much of what a target offers to verify, and how much to draft behind it.
 
-        How sure the drafter is says more of this block than what became of others. It is known
-        before a token is drawn, so what is drawn of the rows that stay is what it was.
+        A row is worth its time while what it is expected to commit would take longer otherwise, at
+        the stretch's pace. What is drafted behind the chain counts if the whole chain stands.
         """
-        block = marginals.block
-        if not block.drafted.any():
-            return marginals
-        block.sureness = np.full(block.tokens.shape, -1)
-        block.sureness[block.drafted] = np.searchsorted(SURE, marginals.confidence, side="right")
-        rates = self._sureness(sampled).rates
-        survives = np.where(block.drafted, rates[block.sureness], block.real)[:, 1:]
-        tokens = 1.0 + survives.cumprod(axis=1).cumsum(axis=1).mean(axis=0)
-        target, draft = self._seconds(len(rollouts), int(rollouts.start.max()))
-        rows = np.arange(2, block.width + 1)
-        seconds = target[np.minimum(rows, ROWS)] + draft[min(block.width, ROWS)] + 2 * self.host
-        return marginals.first(int(rows[(tokens / seconds).argmax()]))
+        row = self._row_seconds(len(rollouts), int(rollouts.start.max()))
+        rates = self._sureness(sampled).rates[self.kinds_of(offer)]
+        stands = np.where(offer.drafted, rates, 1.0).cumprod(axis=1)
+        known = np.arange(stands.shape[1]) < offer.reach[:, None]
+        worth = known & (stands * self.pace > WORTH * row)
+        chain = worth.cumprod(axis=1).sum(axis=1)
+        whole = np.pad(stands, ((0, 0), (1, 0)), constant_values=1.0)[np.arange(len(chain)), chain]
+        lasting = self._learn_lasting(offer, rates, rollouts, script, sampled)
+        worth = whole[:, None] * lasting * (self.pace - row) > row
+        masks = worth.cumprod(axis=1).sum(axis=1)
+        # rows that other rollouts make the pass wide by are free
+        return Split(chain, int((chain + masks).max()) - chain)
+
+    def kinds_of(self, offer: Offer) -> Ints:
+        """[N, K] kind of each offered draft: how sure the drafter was, and whether it is fresh."""
+        kinds = np.searchsorted(SURE, offer.confidence, side="right")
+        return np.asarray(kinds + (len(SURE) + 1) * ~offer.fresh[:, None])
+
+    def _learn_lasting(
+        self, offer: Offer, rates: Floats, rollouts: Rollouts, script: Script, sampled: bool
+    ) -> Floats:
+        """[N, AHEAD] how likely each value of a fresh window and all before it stand."""
+        found = np.empty((len(rollouts), AHEAD))
+        for row, section in enumerate(script.section_ahead(rollouts.start)):
+            lasting = self.lasting.setdefault((int(section), sampled), LASTING.copy())
+            each = rates[row, offer.drafted[row]][:AHEAD].cumprod()
+            if offer.fresh[row] and len(each):
+                lasting[: len(each)] += LEARN * (each - lasting[: len(each)])
+            found[row] = lasting
+        return found
 
     def budget(self, nodes: Nodes, length: int) -> int:
         """How many of a tree's best nodes to verify: the best expected tokens a second.
@@ -197,19 +220,19 @@ class Gate:
 
     def observe(self, script: Script, block: Block, accepted: Accepted, sampled: bool) -> None:
         """Learn from a round: the value tokens that stood, and those at which it ended."""
-        stood = block.positions[block.drafted & accepted.holds]
-        length = accepted.length
-        ended = block.positions[:, 0] + length + 1
-        fell = ended[(length < block.limit) & ~script.fixed[ended]]
-        tree = block.parents is not None
-        evidence = self._evidence(script, block.draft_width, sampled, tree)
-        evidence.add(stood - script.prompt, fell - script.prompt)
-        if block.sureness is not None:
-            known = block.drafted & accepted.holds
-            at = np.flatnonzero(length < block.limit)
-            refused = block.sureness[at, length[at] + 1]
-            sureness = self._sureness(sampled)
-            sureness.add(block.sureness[known], refused[refused >= 0])
+        stood, length = block.drafted & accepted.holds, accepted.length
+        at = np.flatnonzero(length < block.limit)
+        ended = length[at] + 1
+        if block.kinds is not None:
+            value = block.drafted[at, ended]
+            row, column = np.nonzero(stood)
+            known = block.kinds[row, column - 1]
+            self._sureness(sampled).add(known, block.kinds[at[value], ended[value] - 1])
+            return
+        fell = block.positions[at, 0] + ended
+        fell = fell[~script.fixed[fell]]
+        evidence = self._evidence(script, block.draft_width, sampled, block.parents is not None)
+        evidence.add(block.positions[stood] - script.prompt, fell - script.prompt)
 
     def _tokens(
         self, rollouts: Rollouts, script: Script, until: Until, rates: Floats, width: int
@@ -227,13 +250,21 @@ class Gate:
         return np.asarray(np.minimum(ahead, len(script) - 1))
 
     def _evidence(self, script: Script, width: int, sampled: bool, tree: bool) -> Evidence:
-        key = len(script.scaffold), 0 if self.alike else width, sampled, tree
+        key = len(script.scaffold), width, sampled, tree
         if key not in self.evidence:
             self.evidence[key] = Evidence.none(len(script.scaffold))
         return self.evidence[key]
 
     def _sureness(self, sampled: bool) -> Evidence:
-        return self.sureness.setdefault(sampled, Evidence.of_sureness())
+        if sampled not in self.sureness:
+            self.sureness[sampled] = Evidence.of_sureness()
+        return self.sureness[sampled]
+
+    def _row_seconds(self, n: int, length: int) -> float:
+        """s that one more row of each rollout takes."""
+        target, _ = self._seconds(n, length)
+        few, many = 8, 24
+        return float(target[many] - target[few]) / (many - few)
 
     def _seconds(self, n: int, length: int) -> tuple[Floats, Floats]:
         """s of a target pass and of a draft, each by rows [0..ROWS]."""

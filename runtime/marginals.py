@@ -80,17 +80,6 @@ class Marginals:
         """The same of n rollouts that have not parted; this is of one."""
         return Marginals(self.block.repeated(n), np.tile(self.logits, (n, 1)), self.markov)
 
-    @property
-    def confidence(self) -> Floats:
-        """[M] probability of each slot's likeliest token, a Markov head left aside."""
-        above = self.logits - self.logits.max(axis=1, keepdims=True)
-        return np.asarray(1.0 / np.exp(above, dtype=np.float64).sum(axis=1))
-
-    def first(self, rows: int) -> Marginals:
-        """The same of the block's first rows."""
-        kept = self.slots[:, :rows]
-        return Marginals(self.block.first(rows), self.logits[kept[kept >= 0]], self.markov)
-
     def in_order(self, depth: Ints) -> Iterator[Slots]:
         """Which of some places at these depths [P] to fill one after another: all at once, or those
         of a depth when all before them are known."""
@@ -133,6 +122,12 @@ class Marginals:
         tokens = np.zeros(logits.shape, np.int64)
         logits[slot, column], tokens[slot, column] = self.logits[slot, token], token
         return logits, tokens
+
+
+def sureness(logits: Array) -> Floats:
+    """[M] probability of the likeliest token under logits [M, V]."""
+    above = logits - logits.max(axis=1, keepdims=True)
+    return np.asarray(1.0 / np.exp(above, dtype=np.float64).sum(axis=1))
 
 
 def empty_marginals(block: Block, vocab: int) -> Marginals:

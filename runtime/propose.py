@@ -28,8 +28,10 @@ class Block:
         drafted: [N, W]; value tokens that a drafter proposed.
         parents: [N, W] row of each row's parent, -1 for the anchor and padding; None for a chain.
         q: [N, W, V] the distribution each row's token was drawn from, where the rule wants it.
-        sureness: [N, W] class of how sure the drafter was of each draft, where the gate asked (see
-            `runtime.gate`); -1 elsewhere.
+        ahead: [N, W] rows of masks that draft what follows if all else stands (see
+            `runtime.ahead`); not `real`. None without them.
+        kinds: [N, K] which kind of draft the gate takes each row behind the anchor for (see
+            `runtime.gate`), at least of the drafted ones. None where it does not ask.
         draft_width: rows of the drafter's block that this came from, 0 without a drafter.
         paths: [N, k, D] row of each independent path's node, for `spectr`; -1 past the end.
     """
@@ -41,7 +43,8 @@ class Block:
     parents: Ints | None = None
     q: Floats | None = None
     paths: Ints | None = None
-    sureness: Ints | None = None
+    ahead: Bools | None = None
+    kinds: Ints | None = None
     draft_width: int = 0
 
     @property
@@ -56,13 +59,20 @@ class Block:
         """A chain of one rollout whose tokens are not drafted yet, for each of n."""
         return self._each(lambda part: np.repeat(part, n, axis=0))
 
+    def padded(self, width: int) -> Block:
+        """The same of `width` rows; those behind the last one are padding."""
+        last = np.minimum(np.arange(width), self.width - 1)
+        grown = self._each(lambda part: part[:, last])
+        grown.real[:, self.width :] = False
+        grown.drafted[:, self.width :] = False
+        return grown
+
     def _each(self, change: Callable[[NDArray[Any]], NDArray[Any]]) -> Block:
         return Block(
             change(self.tokens),
             change(self.positions),
             change(self.real),
             change(self.drafted),
-            sureness=None if self.sureness is None else change(self.sureness),
             draft_width=self.draft_width,
         )
 

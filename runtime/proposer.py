@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
+from runtime.ahead import Outlook, Split
 from runtime.best_tree import best_nodes, best_tree
 from runtime.bundle import DraftDims
 from runtime.drafter import BlockDrafter
@@ -46,23 +47,31 @@ class Proposer:
     most_nodes: int
     arm: Arm = field(init=False)  # the gate's word on the present stretch
     reach: Reach = field(init=False)
+    outlook: Outlook | None = field(init=False)  # where the target drafts ahead of itself
 
     def __post_init__(self) -> None:
         self.arm = ARMS[self.settings.method][0] if self.drafter else "plain"
         dims = self.drafter.dims if self.drafter else None
         self.reach = Reach.of(self.settings, self.script, dims)
+        self.outlook = None
+        if isinstance(self.drafter, SelfDrafter) and self.reach.ends is not None:
+            self.outlook = Outlook(self.script, self.drafter.dims, self.reach.ends)
 
     def propose(self, rollouts: Rollouts, until: int, sampling: Sampling) -> Block:
         """The next block of every rollout, for tokens before position `until`."""
         if self.settings.method == "ar":
             return root_only(rollouts, self.script, until)
+        if self.outlook and self.arm != "plain":
+            return self._looking_ahead(self.outlook, rollouts, until, sampling)
         reached = self.reach(rollouts, until)
         width = self._width(rollouts, reached, sampling)
         if self.drafter is None or width == NO_DRAFT:
             return scaffold_run(rollouts, self.script, until)
         marginals = self.drafter.marginals(rollouts, self.script, width, reached, self.stats)
-        if self.gate and self._cuts(self.gate):
-            marginals = self.gate.cut(marginals, rollouts, sampling.temperature > 0)
+        return self._filled(marginals, rollouts, sampling)
+
+    def _filled(self, marginals: Marginals, rollouts: Rollouts, sampling: Sampling) -> Block:
+        """The block with its drafts."""
         if not marginals.block.drafted.any():
             pad_with_anchor(marginals.block)
             return marginals.block
@@ -80,19 +89,28 @@ class Proposer:
             return Width(self.gate.widths[-1], self.gate.widths[-1])
         sampled, tree = sampling.temperature > 0, self.arm == "tree"
         width = self.gate.choose(rollouts, self.script, until, sampled, tree)
-        # how many rows to verify is then said by the best-first tree's budget, or by the cut
-        later = self._best_first or self._cuts(self.gate)
-        return Width(width.draft, width.draft) if later else width
-
-    def _cuts(self, gate: Gate) -> bool:
-        """Whether a block is cut where its drafter, the target itself, was not sure any more."""
-        return gate.alike and self.arm == "chain" and not self.settings.block
+        # how many rows of a best-first tree to verify is then said by its budget
+        return Width(width.draft, width.draft) if self._best_first else width
 
     def _given_rows(self, dims: DraftDims) -> int:
-        if self.settings.method not in BY_SCHEMA:
-            return self.settings.block or dims.block
-        # where a block ends the reach says; a drafter of its own goes no wider than it was trained
-        return len(self.script) if dims.of_target else dims.block
+        # where a block of the schema ends the reach says
+        given = None if self.settings.method in BY_SCHEMA else self.settings.block
+        return given or dims.block
+
+    def _looking_ahead(
+        self, outlook: Outlook, rollouts: Rollouts, until: int, sampling: Sampling
+    ) -> Block:
+        """What the target drafted before, and masks behind it."""
+        assert isinstance(self.drafter, SelfDrafter)
+        offer = self.drafter.offer(rollouts, self.script, until)
+        if self.gate is None or self.arm == "whole":
+            split = Split.whole(offer, self.drafter.most_rows)
+        else:
+            split = self.gate.split(offer, rollouts, self.script, sampling.temperature > 0)
+        marginals = self.drafter.ahead(rollouts, outlook, split, until)
+        if self.gate:
+            marginals.block.kinds = self.gate.kinds_of(offer)
+        return self._filled(marginals, rollouts, sampling)
 
     @property
     def _best_first(self) -> bool:

@@ -21,6 +21,19 @@ class Span:
 
 
 @dataclass(frozen=True)
+class Padding:
+    """What fills a slot that a value is too short for.
+
+    Attributes:
+        token: behind which nothing else follows in its slot.
+        ends: [L] the last position of the padded slot that a position is in; -1 outside.
+    """
+
+    token: int
+    ends: NDArray[np.int64]
+
+
+@dataclass(frozen=True)
 class Scaffold:
     """One output of fixed length: position i is a fixed token or a value.
 
@@ -29,12 +42,14 @@ class Scaffold:
         allowed_id: [L] int64; row of `allowed_sets` that a value position may choose from.
         allowed_sets: [A, V] bool; row 0 is conventionally the everything-goes set.
         sections: spans that cover 0..L-1 in order.
+        padding: None where no slot is padded.
     """
 
     tokens: NDArray[np.int64]
     allowed_id: NDArray[np.int64]
     allowed_sets: NDArray[np.bool_]
     sections: tuple[Span, ...]
+    padding: Padding | None = None
 
     def __post_init__(self) -> None:
         assert self.tokens.ndim == 1

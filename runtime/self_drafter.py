@@ -1,18 +1,23 @@
-"""The target as its own drafter: one bidirectional pass over its own cache fills a block."""
+"""The target as its own drafter: it fills masks over its own cache, in a pass of its own or behind
+the rows that a pass verifies."""
 
 from __future__ import annotations
 
 import numpy as np
 from numpy.typing import NDArray
 
+from runtime.accept import Accepted
+from runtime.ahead import Offer, Outlook, Split, Window, lay_out, marginals_of, windows_of
 from runtime.cache import TwoPartCache
 from runtime.drafter import block_bias, masked_block
 from runtime.engines.device import Buffer
-from runtime.gate import Width
+from runtime.fits import MAX_NODES
+from runtime.gate import ROWS, Width
 from runtime.graphs import Graphs
 from runtime.marginals import Marginals, empty_marginals
-from runtime.propose import Until
+from runtime.propose import Block, Until
 from runtime.sampling import restrict
+from runtime.scaffold import Padding
 from runtime.script import Rollouts, Script
 from runtime.telemetry import FrameStats
 
@@ -23,9 +28,11 @@ Ints = NDArray[np.int64]
 class SelfDrafter:
     """Self-speculation with one set of weights (Fast-dDrive, arXiv 2605.23163, section 3).
 
-    Row 0 of the pass is the anchor, which is not cached yet. Its rows see every committed row and
-    each other; the token of slot k is read from row k - 1 (token shift). The pass's keys and values
-    are never committed, so that the causal pass that verifies the block writes over them.
+    Blocks of the schema are drafted behind the rows that a pass verifies: `offer`, `ahead`, `look`.
+    Other shapes take a pass of their own, `marginals`: row 0 is the anchor, which is not cached
+    yet, and its rows see every committed row and each other. The token of slot k is read from row
+    k - 1 (token shift). Keys and values of masks are never committed: the rows that a later pass
+    verifies are written over them.
     """
 
     cache = None  # none of its own
@@ -34,6 +41,81 @@ class SelfDrafter:
         draft = graphs.manifest.draft
         assert draft is not None
         self.graphs, self.target_cache, self.dims = graphs, target_cache, draft
+        self.windows = [Window.empty(graphs.manifest.target.vocab)]
+        self._stem: list[Window] | None = None  # that of the rollout that parted
+
+    def offer(self, rollouts: Rollouts, script: Script, until: int) -> Offer:
+        """The drafts at hand for tokens before position `until`."""
+        return Offer.of(self.windows, rollouts, script, until, self.most_rows - 1)
+
+    def ahead(self, rollouts: Rollouts, outlook: Outlook, split: Split, until: int) -> Marginals:
+        """The part of the offer that is to be verified, with masks behind it."""
+        block = lay_out(rollouts, split, outlook, until, self.most_rows)
+        return marginals_of(block, self.windows)
+
+    def look(
+        self,
+        hidden: Buffer,
+        block: Block,
+        accepted: Accepted,
+        rollouts: Rollouts,
+        script: Script,
+        stats: FrameStats,
+    ) -> None:
+        """Read what the pass drafted for rollouts whose rows all stood; of others, and where it
+        drafted nothing, keep what is left.
+
+        Args:
+            hidden: [N, W, d] of the pass over the block.
+            rollouts: at their new anchors.
+        """
+        starts = rollouts.start
+        self.windows = [window.behind(at) for window, at in zip(self.windows, starts, strict=True)]
+        self._read(hidden, block, accepted, script, stats)
+        if script.scaffold.padding:
+            self._pad(rollouts, script, script.scaffold.padding)
+
+    def _read(
+        self,
+        hidden: Buffer,
+        block: Block,
+        accepted: Accepted,
+        script: Script,
+        stats: FrameStats,
+    ) -> None:
+        assert block.ahead is not None
+        stood = accepted.length == block.limit
+        row, mask = np.nonzero(block.ahead & stood[:, None])
+        places = block.positions[row, mask] + 1
+        read = ~script.fixed[places]
+        row, mask, places = row[read], mask[read], places[read]
+        if len(row) == 0:
+            return
+        with stats.stage("head"):
+            logits = self.graphs.head_at(hidden, (row, mask))
+        rows, counts = np.unique(row, return_counts=True)
+        fresh = windows_of(places, counts, restrict(logits, script.bias_at(places)))
+        for which, window in zip(rows, fresh, strict=True):
+            self.windows[which] = window
+
+    def _pad(self, rollouts: Rollouts, script: Script, padding: Padding) -> None:
+        """Where padding has begun, its slot is full of it."""
+        said = rollouts.tokens[np.arange(len(rollouts)), rollouts.start]
+        for row in np.flatnonzero(said == padding.token):
+            at = int(rollouts.start[row])
+            end = (
+                script.prompt + int(padding.ends[at - script.prompt]) if at >= script.prompt else at
+            )
+            if at < end:
+                places = np.arange(at + 1, end + 1)
+                vocab = script.scaffold.vocab
+                self.windows[row] = Window.padding(places, padding.token, vocab)
+
+    @property
+    def most_rows(self) -> int:
+        """Of a pass that drafts ahead, as engines are built for and the cache has room for."""
+        widest = 1 + MAX_NODES if self.target_cache.forked else ROWS
+        return min(widest, self.target_cache.room)
 
     def marginals(
         self, rollouts: Rollouts, script: Script, width: Width, until: Until, stats: FrameStats
@@ -75,7 +157,10 @@ class SelfDrafter:
         """Nothing waits."""
 
     def fork(self, n: int) -> None:
-        """Nothing: the target's cache has forked."""
+        """The target's cache has forked; what was drafted holds for every branch."""
+        if self._stem is None:
+            self._stem = self.windows
+        self.windows = self._stem * n
 
     def keep(self, rows: Ints) -> None:
-        """Nothing: the target's cache keeps these rollouts."""
+        self.windows = [self.windows[row] for row in rows]

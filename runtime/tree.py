@@ -148,3 +148,9 @@ def tree_bias(parents: Ints) -> NDArray[np.float32]:
 def causal(width: int) -> NDArray[np.float32]:
     """[S, S] bias of a chain: each row sees itself and those before it."""
     return np.triu(np.full((width, width), MASKED), 1)
+
+
+def looking_ahead(ahead: NDArray[np.bool_]) -> NDArray[np.float32]:
+    """[N, S, S] bias of chains, and masks `ahead` [N, S] behind them that see each other too."""
+    both = ahead[:, :, None] & ahead[:, None]
+    return np.where(both, np.float32(0.0), causal(ahead.shape[1]))

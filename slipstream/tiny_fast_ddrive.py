@@ -97,9 +97,9 @@ class Workshop:
         target = load_target(self.drafter.out)
         special = self.drafter.special
         examples = load_examples(self.drafter.out, target.config.vocab_size, special)
-        widths = self.drafter.evaluation.widths
+        how = self.drafter.evaluation.widths, self.drafter.training.value_rows
         figures = {
-            name: measure(target, windows, examples, widths)
+            name: measure(target, windows, examples, *how)
             for name, windows in card_windows(self.target.data, self.drives, _EVERY, _EVERY).items()
         }
         (self.out / "figures.json").write_text(json.dumps(figures, indent=1) + "\n", "utf-8")

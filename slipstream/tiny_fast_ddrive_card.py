@@ -21,7 +21,11 @@ _ACCEPTANCE = 32  # windows; acceptance varies little between them
 
 
 def measure(
-    target: Qwen3ForCausalLM, windows: Recorded, examples: Examples, widths: Sequence[int]
+    target: Qwen3ForCausalLM,
+    windows: Recorded,
+    examples: Examples,
+    widths: Sequence[int],
+    value_rows: bool,
 ) -> Figures:
     """Greedy ADE@5s, baselines on the same windows, and acceptance lengths with these blocks."""
     figures, _, outputs = driving_figures(target, windows, examples)
@@ -29,7 +33,9 @@ def measure(
     words = examples.prompts(windows[some.numpy()]), outputs[some], examples.scaffold
     for width in widths:
         mask = examples.tokenizer.mask
-        figures[f"acceptance {width}"] = self_acceptance_length(target, *words, width, mask)
+        figures[f"acceptance {width}"] = self_acceptance_length(
+            target, *words, width, mask, value_rows=value_rows
+        )
     return figures
 
 
@@ -50,7 +56,8 @@ def card(figures: dict[str, Figures], target: TargetConfig, drafter: SelfDraftCo
     assert sizes is not None, "it is trained from nothing"
     heads = " | ".join(BASELINES[name].label for name in MOVING)
     lengths = " | ".join(f"acceptance {width}" for width in widths)
-    rows = figure_rows(figures, widths)
+    table = figure_rows(figures, widths)
+    rows = "of the rows that a value is read from" if training.value_rows else "of all its rows"
     sources = "\n".join(f"- {source}" for source in SOURCES)
     weights = ", ".join(f"{name} {weight:g}" for name, weight in training.weights.items())
     plan, draft = target.training.schedule, training.schedule
@@ -74,7 +81,7 @@ counted) with blocks of so many tokens.
 
 | drive | windows | greedy | {heads} | parsed | {lengths} |
 | --- | --- | --- | --- | --- | --- | --- | --- |{" --- |" * len(widths)}
-{rows}
+{table}
 
 ## Data
 
@@ -93,8 +100,8 @@ templates filled with facts of the motion; phrases and waypoints are computed fr
 - Drafting (SASD): {draft.steps} steps of {training.batch} outputs of the target, out of
   {drafter.responses.count}; every block of the schema in two noisy rows that hide complementary
   values, or, in {training.hidden:.0%} of the pairs, all ({training.restarts:.0%} of the second ones
-  from a token inside on); causal {training.causal:g}, keep {training.keep:g}, peak rate
-  {draft.peak:g}, seed {training.seed};
+  from a token inside on), {rows}; causal
+  {training.causal:g}, keep {training.keep:g}, peak rate {draft.peak:g}, seed {training.seed};
   weights {weights}.
 
 `make train-fast-ddrive` repeats all of it (settings: `configs/fast-ddrive`).

@@ -70,23 +70,30 @@ def self_acceptance_length(
     width: int,
     mask_token: int,
     *,
+    value_rows: bool = False,
     heats: Tensor | None = None,
     seed: int = 0,
 ) -> float:
-    """`acceptance_length` of a target that drafts for itself, over its own keys and values."""
+    """`acceptance_length` of a target that drafts for itself, over its own keys and values.
+
+    Args:
+        value_rows: a block holds no rows behind the anchor that no value is read from.
+    """
     tokens = torch.cat([prompts, outputs], 1)
     count, length = tokens.shape
     clean = Cache(target.config, count, length + width, tokens.device)
     hidden = forward(target, tokens, cache=clean).hidden
+    is_value = Allowed(scaffold, prompts.shape[1], tokens.device).is_value
 
     def logits_of(blocks: Blocks, active: Tensor) -> Tensor:
         cached = clean.of(active)
+        passed = blocks.of_value_rows(is_value) if value_rows else blocks
         noisy = forward(
             target,
             blocks.tokens,
             cache=cached,
             positions=blocks.positions,
-            mask=blocks.packed_mask,
+            mask=passed.packed_mask,
         )
         # token shift: a row says what follows it
         logits: Tensor = target.lm_head(noisy.hidden.roll(1, dims=1)).float()

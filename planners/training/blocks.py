@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -40,6 +40,18 @@ class Blocks:
     drafted: Tensor
     look: Look
     context: int
+
+    def of_value_rows(self, is_value: Tensor) -> Blocks:
+        """The same blocks without rows behind the anchor that no value is read from (token shift).
+
+        Args:
+            is_value: [S] bool
+        """
+        block = int(self.rows.max()) + 1
+        read = torch.cat([is_value[1:], is_value.new_zeros(1)])
+        inside = self.inside & ((self.rows == 0) | read[self.positions])
+        look = look_of(self.positions[:, ::block], inside, block, self.context)
+        return replace(self, inside=inside, look=look)
 
     @cached_property
     def mask(self) -> Tensor:

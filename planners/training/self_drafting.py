@@ -57,6 +57,7 @@ class SelfDraftSettings(DrafterSettings):
             many values as the drafter's block, instead of `anchors` blocks of drawn widths.
         restarts: share of the schema's blocks that begin behind a token inside, as a round does
             whose draft was refused there; among the second ones of pairs that hide every value.
+        value_rows: blocks hold the anchor and the rows that a value is read from, and no others.
         normalise: `mean` weighs hidden values and clean rows to a mean each; `sasd` divides the
             sums over both by Z, twice the tokens of the responses, and clean rows answer for fixed
             tokens too (SASD, as published).
@@ -72,6 +73,7 @@ class SelfDraftSettings(DrafterSettings):
     causal: Spread = 0.0
     blocks: Literal["anchors", "schema"] = "anchors"
     restarts: Share = 0.0
+    value_rows: bool = False
     normalise: Literal["mean", "sasd"] = "mean"
 
 
@@ -157,8 +159,11 @@ class SelfLessons:
         rows = batch_rows(len(self.sequences), settings.batch, settings.seed, step)
         tokens = self.sequences[torch.from_numpy(rows).to(self.sequences.device)]
         blocks = self.noisy_blocks(tokens, rng)
-        packing = Packing.of(blocks) if self.schema else None
-        clean, noisy = two_streams(self.target, tokens, blocks, packing)
+        passed = blocks
+        if settings.value_rows:
+            passed = blocks.of_value_rows(self.allowed.is_value)
+        packing = Packing.of(passed) if self.schema else None
+        clean, noisy = two_streams(self.target, tokens, passed, packing)
         progress = step / settings.schedule.steps
         draft, figures = self.draft_loss(tokens, blocks, clean, noisy, progress)
         causal, kept = self.causal_loss(tokens, clean)

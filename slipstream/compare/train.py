@@ -216,7 +216,7 @@ class School:
             save_every=config.save_every,
             watch=watch,
         )
-        save_self_drafting(target, config.target, block, mask, folder)
+        save_self_drafting(target, config, mask, folder)
         return 0
 
     def _sizes(self, config: BlockDrafterConfig) -> Sizes:

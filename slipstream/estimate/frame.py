@@ -22,7 +22,7 @@ class Work:
         acceptance_length: tokens committed per round; 1 with `block` 1 is plain decoding.
         block: rows that a round drafts and verifies; 1 drafts nothing.
         blocks: of the schema, where rounds end with them; then no round is wider than what is left
-            of its block.
+            of its block. A target that drafts for itself verifies and drafts them in one pass.
     """
 
     prompt: int
@@ -87,7 +87,7 @@ def estimate_frame(roofline: Roofline, work: Work, rollouts: int) -> Frame:
             total += rounds
             verify += rounds * roofline.network(model.target, Pass(n, rows, trunk, branch))
             head += rounds * roofline.head(n * rows)
-            if model.draft and work.drafts:
+            if model.draft and work.drafts and not (model.drafts_itself and work.blocks):
                 context = 0.0 if model.drafts_itself else work.acceptance_length
                 drafting = Pass(n, rows, trunk, branch, context)
                 draft += rounds * roofline.network(model.draft, drafting)

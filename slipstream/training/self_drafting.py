@@ -44,7 +44,7 @@ class SelfHeldOut(HeldOut):
         self.before = deepcopy(target)
         self._greedy = self._speak(0.0)
 
-    def of_itself(self, mask_token: int) -> dict[str, float]:
+    def of_itself(self, mask_token: int, value_rows: bool = False) -> dict[str, float]:
         """Every figure."""
         figures = {}
         for heat in self.evaluation.temperatures:
@@ -57,6 +57,7 @@ class SelfHeldOut(HeldOut):
                     self.examples.scaffold,
                     width,
                     mask_token,
+                    value_rows=value_rows,
                     heats=self.heats(heat),
                 )
         same = (self._speak(0.0) == self._greedy).all(1)
@@ -96,27 +97,27 @@ def learn_to_draft(
         block,
         mask,
         config.training,
-        evaluate=lambda: held_out.of_itself(mask),
+        evaluate=lambda: held_out.of_itself(mask, config.training.value_rows),
         **go,
     )
-    return lambda folder: save_self_drafting(target, config.target, block, mask, folder)
+    return lambda folder: save_self_drafting(target, config, mask, folder)
 
 
 def save_self_drafting(
-    target: Qwen3ForCausalLM, source: Path, block: int, mask_token: int, folder: Path
+    target: Qwen3ForCausalLM, config: SelfDraftConfig, mask_token: int, folder: Path
 ) -> None:
-    """Write a target's checkpoint whose config.json says that it drafts for itself.
+    """Write a target's checkpoint whose config.json says that it drafts for itself, and how.
 
-    Args:
-        source: the checkpoint it was made from, whose words it keeps.
+    The words are those of the checkpoint that it was made from.
     """
     folder.mkdir(parents=True, exist_ok=True)
     for name in WORDS:
-        shutil.copyfile(source / name, folder / name)
+        shutil.copyfile(config.target / name, folder / name)
     round_to_bf16(target)
     target.config.self_draft = {
-        "block_size": block,
+        "block_size": config.drafter.block,
         "mask_token_id": mask_token,
         "scaffold_in_block": True,
+        "value_rows": config.training.value_rows,
     }
     save_target(target.cpu(), folder)

@@ -32,12 +32,14 @@ class FillingEngine(TabularEngine):
         return {**out, "hidden": out["hidden"] + self.turn[feeds["positions"]]}
 
 
-def filling_graphs(folder: Path, block: int = 4, sharpness: float = 2.0) -> Graphs:
+def filling_graphs(
+    folder: Path, block: int = 4, sharpness: float = 2.0, value_rows: bool = False
+) -> Graphs:
     """The runtime's own `Graphs` over three engines."""
     base = tabular_graphs(folder, VOCAB, block=block).manifest
     assert base.draft is not None
     graphs = {name: file for name, file in base.graphs.items() if name != "draft"}
-    draft = DraftDims(**{**base.draft.model_dump(), "method": "self"})
+    draft = DraftDims(**{**base.draft.model_dump(), "method": "self", "value_rows": value_rows})
     manifest = Manifest(**{**dict(base), "draft": draft, "graphs": graphs})
     engine = lambda path: FillingEngine(path.name, VOCAB, 0, sharpness)  # noqa: E731
     return Graphs(Bundle(folder, manifest), engine)

@@ -138,11 +138,13 @@ def test_the_guess_is_what_the_curve_says_of_the_forked_part(
         fork = Anytime(draft, ASKED).fork(DecodeSettings(method), script, place, 0.0, curve)
         guess = fork.rest.predict(ASKED)
         plain = 1e-3 * N * passes.get(method, passes["ar-scaffold"])
-        if method in passes or cost:
+        if method in passes or (cost and method != "scaffold-spec"):
             assert guess == pytest.approx(plain)  # a draft that costs more is not made
         else:
             assert guess == pytest.approx(guess[0] * N)
-            assert guess[0] < plain[0]
+            assert (
+                guess[0] < plain[0]
+            )  # of `scaffold-spec` a draft takes no pass: it is the target's
 
 
 # In the loop.

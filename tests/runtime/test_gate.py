@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from runtime.accept import Accepted
+from runtime.ahead import Offer
 from runtime.costs import CostCurve, load_or_measure
 from runtime.gate import (
     MEMORY,
@@ -18,7 +19,6 @@ from runtime.gate import (
     Gate,
     Width,
 )
-from runtime.marginals import Marginals
 from runtime.propose import Block
 from runtime.script import Rollouts, Script
 from runtime.tree import Nodes
@@ -273,47 +273,78 @@ def test_padding_nodes_are_worth_nothing() -> None:
         assert budget_of(curve_of(1e-3, 1e-6, 0.0), [0.9, 0.8, 0.0, 0.0], n=3) == 2
 
 
-# Cutting a drafted block.
+# Splitting a pass between rows to verify and masks.
+
+PACE = 8e-3  # s a token takes: a row of 3 ms is worth it while 0.49 tokens are expected
 
 
-def marginals_of(*confidences: float) -> Marginals:
-    """A block behind position 4; one of two tokens at each place."""
-    width = 1 + len(confidences)
-    at = np.arange(4, 4 + width)[None]
-    tokens = np.where(at > 4, -1, 1)
-    drafted = tokens < 0
-    block = Block(tokens, at, np.ones_like(drafted), drafted, draft_width=width)
-    sure = np.asarray(confidences)
-    return Marginals(block, np.log(np.stack([sure, 1.0 - sure], axis=1)))
+def offer_of(*confidences: float, fresh: bool = True) -> Offer:
+    """Drafts behind position 4, for one rollout."""
+    sure = np.asarray([confidences])
+    reach = np.asarray([sure.shape[1]])
+    return Offer(reach, np.ones(sure.shape, np.bool_), sure, np.asarray([fresh]))
 
 
-def cutting_gate() -> Gate:
-    return Gate(curve_of(4e-3, 3e-3, draft=2e-3), WIDTHS, ARMS["scaffold-spec"], alike=True)
+def splitting_gate(pace: float = PACE) -> Gate:
+    gate = Gate(curve_of(4e-3, 3e-3, draft=2e-3), WIDTHS, ARMS["scaffold-spec"])
+    gate.pace = pace
+    return gate
 
 
-def test_a_block_is_cut_where_its_drafter_is_not_sure() -> None:
-    gate = cutting_gate()
-    sure = gate.cut(marginals_of(*[0.9995] * 7), rollouts_at(4), sampled=False)
-    assert (sure.block.width, len(sure.logits)) == (8, 7)
-    unsure = gate.cut(marginals_of(0.9995, 0.9995, 0.5, *[0.9995] * 4), rollouts_at(4), False)
-    assert unsure.block.width in (3, 4)
-    assert np.allclose(unsure.confidence, [0.9995, 0.9995, 0.5][: unsure.block.width - 1])
-    nothing = marginals_of(0.9)
-    nothing.block.drafted[:] = False
-    nothing = Marginals(nothing.block, nothing.logits[:0])
-    assert gate.cut(nothing, rollouts_at(4), False) is nothing
+def split(gate: Gate, offer: Offer, sampled: bool = False) -> tuple[int, int]:
+    found = gate.split(offer, rollouts_at(*[4] * len(offer.reach)), SCRIPT, sampled)
+    return int(found.chain[0]), int(found.masks[0])
+
+
+def test_rows_are_verified_while_they_are_worth_their_time() -> None:
+    assert split(splitting_gate(), offer_of(*[0.9995] * 7))[0] == 7
+    chain, masks = split(splitting_gate(), offer_of(0.9995, 0.9995, 0.4, *[0.9995] * 4))
+    assert chain == 2
+    assert masks > 0
+    assert split(splitting_gate(0.1), offer_of(0.9995, 0.9995, 0.4, 0.9995))[0] == 4
+    assert split(splitting_gate(1e-3), offer_of(*[0.9995] * 7)) == (0, 0)
+    nothing = Offer(np.zeros(1, int), np.zeros((1, 0), bool), np.zeros((1, 0)), np.ones(1, bool))
+    assert split(splitting_gate(), nothing)[0] == 0
+
+
+def test_fixed_tokens_are_verified_with_the_draft_before_them() -> None:
+    offer = offer_of(0.9995, 0.0, 0.0, 0.4)
+    offer.drafted[0, 1:3] = False
+    assert split(splitting_gate(), offer)[0] == 3
 
 
 def test_how_sure_a_drafter_is_is_believed_as_far_as_it_proves_right() -> None:
-    gate = cutting_gate()
-    for _ in range(60):  # 0.96 and always refused; 0.5 and always right
-        marginals = gate.cut(marginals_of(0.5, 0.96, 0.5), rollouts_at(4), sampled=False)
-        block = marginals.block
-        stands = np.arange(block.width)[None] <= 1
+    gate = splitting_gate()
+    tokens = np.ones((1, 3), np.int64)
+    positions, real = np.arange(4, 7)[None], np.ones((1, 3), np.bool_)
+    for _ in range(60):  # 0.4 and always right; then 0.96 and always refused
+        offer = offer_of(0.4, 0.96)
+        block = Block(tokens, positions, real, real & [False, True, True])
+        block.kinds = gate.kinds_of(offer)
+        stands = np.asarray([[True, True, False]])
         gate.observe(SCRIPT, block, Accepted(stands, np.zeros(1, np.int64)), sampled=False)
-    vain = gate.cut(marginals_of(*[0.96] * 7), rollouts_at(4), sampled=False)
-    assert vain.block.width == 2
-    right = gate.cut(marginals_of(*[0.5] * 7), rollouts_at(4), sampled=False)
-    assert right.block.width == 8
-    apart = gate.cut(marginals_of(*[0.96] * 7), rollouts_at(4), sampled=True)
-    assert apart.block.width > 2  # sampled drafts are judged apart
+    assert split(gate, offer_of(*[0.96] * 7))[0] == 0
+    assert split(gate, offer_of(*[0.4] * 7))[0] == 7
+    assert split(gate, offer_of(*[0.96] * 7), sampled=True)[0] > 0  # sampled ones are judged apart
+    assert split(gate, offer_of(*[0.96] * 7, fresh=False))[0] > 0  # and what is left of others
+
+
+def test_masks_reach_as_far_as_drafts_lasted() -> None:
+    gate = splitting_gate()
+    for _ in range(200):
+        split(gate, offer_of(0.9995, 0.9995, 0.9995, 0.35, 0.35, 0.35))
+    near = split(gate, offer_of(0.9995))[1]
+    assert near == 3
+    for _ in range(200):
+        split(gate, offer_of(*[0.9995] * 20))
+    assert split(gate, offer_of(0.9995))[1] >= 20
+    assert split(gate, offer_of(0.6))[1] < 20, "they are lost if the chain falls"
+
+
+def test_rollouts_share_the_width_of_a_pass() -> None:
+    gate = splitting_gate(0.03)
+    sure = np.asarray([[0.9995] * 6, [0.01] * 6])
+    offer = Offer(np.full(2, 6), np.ones((2, 6), bool), sure, np.ones(2, bool))
+    found = gate.split(offer, rollouts_at(4, 4), SCRIPT, False)
+    assert found.chain.tolist() == [6, 0]
+    assert len(set((found.chain + found.masks).tolist())) == 1

@@ -85,11 +85,12 @@ def test_rules_that_follow_the_target_draw_what_it_draws(graphs: Graphs) -> None
         assert outputs(decoder, scaffold, how) == wanted
 
 
+@pytest.mark.parametrize("value_rows", [False, True])
 @pytest.mark.parametrize("size", [1, 2, 3, 64])
-def test_drafts_are_what_is_left_of_a_block(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size: int
+def test_masks_are_what_is_left_of_a_block(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size: int, value_rows: bool
 ) -> None:
-    """The target drafts all of it, and nothing of another block or section."""
+    """The target drafts all of it behind what it verifies, and nothing of another block."""
     scaffold, rounds = scaffold_in(*PICTURES[0]), list[Block]()
     blocks = blocks_by_hand(scaffold, size)
 
@@ -99,22 +100,24 @@ def test_drafts_are_what_is_left_of_a_block(
 
     monkeypatch.setattr(runtime.frame, "by_choice", watched)
     how = DecodeSettings("scaffold-spec", block=size, rollouts=3, sampling=Sampling(1.0))
-    outputs(Decoder(filling_graphs(tmp_path), None), scaffold, how)
-    crossed = 0
+    graphs = filling_graphs(tmp_path, value_rows=value_rows)
+    outputs(Decoder(graphs, None), scaffold, how)
+    drafted = 0
     for block in rounds:
+        assert block.ahead is not None
         places = block.positions - len(PROMPT)
         for n in range(len(places)):
-            real, drafted = places[n][block.real[n]], places[n][block.drafted[n]]
-            if len(drafted) == 0:
-                continue
-            (number,) = {blocks[place] for place in drafted}
-            left = [p for p in range(real[0] + 1, len(scaffold)) if blocks[p] == number]
-            last = min(left[-1], len(scaffold) - 2)  # the target's own word needs no draft
-            stretch_ends = real[0] < 8 and last == 7
-            assert real[-1] == last - (scaffold.is_value[last + 1 : 8].any() and stretch_ends)
-            assert drafted.tolist() == [p for p in left if scaffold.is_value[p] and p <= real[-1]]
-            crossed += real[0] >= 0 and blocks[real[0]] != number
-    assert crossed > 0 or size == 64  # a block begins behind the one before
+            rows = places[n][block.ahead[n]].tolist()
+            last = places[n][block.real[n]].max()
+            values = [p for p in range(last + 2, len(scaffold)) if scaffold.is_value[p]]
+            values = [p for p in values if blocks[p] == blocks[values[0]]]
+            if value_rows:
+                assert rows == [p - 1 for p in values]
+            else:
+                assert rows == (list(range(last + 1, values[-1])) if values else [])
+            assert not (block.ahead[n] & (block.real[n] | block.drafted[n])).any()
+            drafted += len(rows)
+    assert drafted > 0
 
 
 def test_the_gate_changes_only_the_time(graphs: Graphs) -> None:
@@ -127,7 +130,7 @@ def test_the_gate_changes_only_the_time(graphs: Graphs) -> None:
 
 
 def test_a_round_commits_a_whole_block_where_the_target_agrees_with_itself(tmp_path: Path) -> None:
-    """Two passes a block, and the next block's first value on top."""
+    """A pass that begins, one for each block, which drafts the next, and nothing else."""
     graphs = filling_graphs(tmp_path)
     scaffold = scaffold_in("1????", "2*111*2")
     everything = replace(scaffold, allowed_sets=np.eye(VOCAB, dtype=np.bool_)[[3, 1]])
@@ -137,7 +140,7 @@ def test_a_round_commits_a_whole_block_where_the_target_agrees_with_itself(tmp_p
         .stats
     )
     assert stats.acceptance_rate == 1.0
-    assert (stats.draft_passes, stats.target_passes, stats.rounds) == (2, 2, 2)
+    assert (stats.draft_passes, stats.target_passes, stats.rounds) == (0, 3, 3)
     assert stats.committed == len(scaffold) - 1  # all but the token in front of the values
 
 

@@ -245,14 +245,18 @@ def test_unknown_sections_are_named(target: Qwen3ForCausalLM) -> None:
         assert caught.value.found == "body"
 
 
+@pytest.mark.parametrize("value_rows", [False, True])
 @torch.no_grad()
-def test_acceptance_is_that_of_a_loop_without_any_cache(target: Qwen3ForCausalLM) -> None:
+def test_acceptance_is_that_of_a_loop_without_any_cache(
+    target: Qwen3ForCausalLM, value_rows: bool
+) -> None:
     scaffold = scaffold_of()
     target.lm_head.weight[50:].zero_()
     target.lm_head.weight[:50].mul_(3.0)
     prompts, outputs = words(scaffold, 4)
     outputs = respond(target, prompts, scaffold)
-    found = self_acceptance_length(target, prompts, outputs, scaffold, BLOCK, MASK)
+    words_and_width = prompts, outputs, scaffold, BLOCK, MASK
+    found = self_acceptance_length(target, *words_and_width, value_rows=value_rows)
     rounds, length = 0, FIRST + outputs.shape[1]
     for n in range(4):
         tokens, anchor = torch.cat([prompts[n], outputs[n]]), FIRST - 1
@@ -262,6 +266,10 @@ def test_acceptance_is_that_of_a_loop_without_any_cache(target: Qwen3ForCausalLM
             own = torch.cat([tokens[anchor, None], torch.where(fixed < 0, MASK, fixed)])
             mask = torch.ones(anchor + width, anchor + width, dtype=torch.bool).tril()
             mask[anchor:, anchor:] = True
+            if value_rows:  # nobody sees a row behind the anchor that no value is read from
+                unread = anchor + 1 + np.flatnonzero(np.append(fixed[1:].numpy() >= 0, True))
+                mask[anchor:, unread] = False
+                mask[unread, unread] = True
             run = forward(target, torch.cat([tokens[:anchor], own])[None], mask=mask[None])
             drafts = target.lm_head(run.hidden[0, anchor:-1]).argmax(-1)
             kept = 0
@@ -271,6 +279,34 @@ def test_acceptance_is_that_of_a_loop_without_any_cache(target: Qwen3ForCausalLM
                 kept = k
             anchor, rounds = min(anchor + kept + 1, length - 1), rounds + 1
     assert found == pytest.approx(outputs.numel() / rounds)
+
+
+@torch.no_grad()
+def test_rows_that_no_value_is_read_from_may_be_left_out(target: Qwen3ForCausalLM) -> None:
+    """A block of the other rows alone says the same."""
+    scaffold = scaffold_of()
+    prompts, outputs = words(scaffold)
+    tokens = torch.cat([prompts, outputs], 1)
+    blocks = noisy_blocks(scaffold, tokens, hidden=1.0)
+    is_value = Allowed(scaffold, FIRST, tokens.device).is_value
+    fewer = blocks.of_value_rows(is_value)
+    kept = fewer.inside
+    following = torch.cat([is_value[1:], is_value.new_zeros(1)])[blocks.positions]
+    assert torch.equal(kept, blocks.inside & ((blocks.rows == 0) | following))
+    assert 0 < kept.sum() < blocks.inside.sum()
+    assert torch.equal(fewer.drafted, blocks.drafted)
+    noisy = two_streams(target, tokens, fewer)[1]
+    for n in range(len(tokens)):
+        rows = torch.nonzero(kept[n])[:, 0]
+        for block in (rows // BLOCK).unique():
+            own = rows[rows // BLOCK == block]
+            anchor = int(blocks.positions[n, own[0]])
+            shown = torch.cat([tokens[n, :anchor], blocks.tokens[n, own]])
+            at = torch.cat([torch.arange(anchor), blocks.positions[n, own]])
+            mask = torch.ones(len(shown), len(shown), dtype=torch.bool).tril()
+            mask[anchor:, anchor:] = True
+            alone = forward(target, shown[None], positions=at[None], mask=mask[None]).hidden
+            torch.testing.assert_close(noisy[n, own], alone[0, anchor:], rtol=1e-4, atol=1e-5)
 
 
 @torch.no_grad()

@@ -69,14 +69,15 @@ def test_a_planner_of_a_few_steps(tmp_path: Path) -> None:
     fields = drafter_fields(folder, tmp_path / "self", 2)
     fields |= {"drafter": {"kind": "self", "block": 32}, "responses": {"count": 3}}
     chosen = self_config().model_dump()["training"]
-    kept = ("blocks", "normalise", "causal", "keep", "hidden", "restarts")
+    kept = ("blocks", "normalise", "causal", "keep", "hidden", "restarts", "value_rows")
     fields["training"] |= {name: chosen[name] for name in kept}
     fields["training"] |= {"objective": {"ce": 1, "kl": 0, "gamma": None}}
     fields["training"] |= {"weights": {"trajectory": 3}, "noise": {"trajectory": [2, 1]}}
     fields["evaluation"] |= {"temperatures": [0], "windows": 1}
     train("drafter", write(tmp_path / "s.yaml", fields))
     said = json.loads((tmp_path / "self" / "config.json").read_text())["self_draft"]
-    assert said == {"block_size": 32, "mask_token_id": 2, "scaffold_in_block": True}
+    wanted = {"block_size": 32, "mask_token_id": 2, "scaffold_in_block": True, "value_rows": True}
+    assert said == wanted
     assert {"tau16", "same", "kl", "kept", "nats", "ce"} <= log_of(tmp_path / "self")[-1].keys()
 
 

@@ -32,7 +32,8 @@ def test_a_checkpoint_that_drafts_for_itself(checkpoint: Path, tmp_path: Path) -
     assert not (out / "model.safetensors").exists()
     train("drafter", config, resume=True)
     said = json.loads((out / "config.json").read_text())["self_draft"]
-    assert said == {"block_size": 16, "mask_token_id": 2, "scaffold_in_block": True}
+    wanted = {"block_size": 16, "mask_token_id": 2, "scaffold_in_block": True, "value_rows": False}
+    assert said == wanted
     lines = log_of(out)
     assert lines[-1]["step"] == 4
     assert {"tau16", "tau16 T1", "same", "kl", "kept", "ce", "hit"} <= lines[-1].keys()
