@@ -8,7 +8,8 @@ from numpy.typing import NDArray
 from runtime.conditional_tree import best_first_given
 from runtime.marginals import Conditionals, Marginals
 from runtime.propose import Block
-from runtime.sampling import distribution, foreseen
+from runtime.race import Race
+from runtime.sampling import distribution
 from runtime.settings import Sampling
 from runtime.shapes import tree_block
 from runtime.tree import Nodes, best_first
@@ -22,7 +23,7 @@ LIKELIEST = Sampling(temperature=0.45)
 
 
 def best_nodes(
-    marginals: Marginals, sampling: Sampling, budget: int, u: Floats | None = None
+    marginals: Marginals, sampling: Sampling, budget: int, race: Race | None = None
 ) -> tuple[Nodes, Ints]:
     """The best-first tree's nodes, and their tokens [N, n].
 
@@ -30,13 +31,13 @@ def best_nodes(
     often as the target samples it.
 
     Args:
-        u: [N, W] the numbers that the target will draw with, where they may be used: a node is then
-            as likely as the target's draw at that number.
+        race: [N, W] that of the target's own draws, where it may be looked at: a node is then as
+            likely as its token is to win.
     """
     hot = sampling if sampling.temperature > 0 else LIKELIEST
     if marginals.markov is None:
-        return _independent(marginals, hot, budget, u)
-    return _conditional(marginals, marginals.under(hot), budget, u)
+        return _independent(marginals, hot, budget, race)
+    return _conditional(marginals, marginals.under(hot), budget, race)
 
 
 def best_tree(marginals: Marginals, nodes: Nodes, tokens: Ints, width: int) -> Block:
@@ -47,14 +48,14 @@ def best_tree(marginals: Marginals, nodes: Nodes, tokens: Ints, width: int) -> B
 
 
 def _independent(
-    marginals: Marginals, sampling: Sampling, budget: int, u: Floats | None
+    marginals: Marginals, sampling: Sampling, budget: int, race: Race | None
 ) -> tuple[Nodes, Ints]:
     """All slots' likeliest tokens, ranked once."""
     block = marginals.block
     n, w = block.tokens.shape
     q = distribution(marginals.logits, sampling)
-    if u is not None:
-        q = foreseen(q, u[np.nonzero(block.drafted)])
+    if race is not None:
+        q = marginals.raced(race).foreseen(q)
     ranks = min(budget, q.shape[-1])
     if ranks < q.shape[-1]:
         likeliest = np.argpartition(-q, ranks - 1, axis=-1)[:, :ranks]
@@ -75,19 +76,18 @@ def _independent(
 
 
 def _conditional(
-    marginals: Marginals, given: Conditionals, budget: int, u: Floats | None
+    marginals: Marginals, given: Conditionals, budget: int, race: Race | None
 ) -> tuple[Nodes, Ints]:
     """Slots whose distribution depends on the node's parent."""
     block, slots = marginals.block, marginals.slots
+    of_slots = None if race is None else marginals.raced(race)
 
     def children(depth: int, rollouts: Ints, parents: Ints) -> tuple[Floats, Ints]:
         slot = slots[rollouts, depth]
         drafted = np.flatnonzero(slot >= 0)
         known = np.flatnonzero((slot < 0) & block.real[rollouts, depth])
         options = given(slot[drafted], parents[drafted])
-        q = options.q
-        if u is not None:
-            q = foreseen(q, u[rollouts[drafted], depth])
+        q = options.q if of_slots is None else of_slots[slot[drafted]].foreseen(options.q)
         with np.errstate(divide="ignore"):
             logs = np.log(q)
         tokens = options.tokens

@@ -8,16 +8,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from runtime.philox import uniforms
+from runtime.race import Race
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 PLACES = 65  # numbers that one row of a block may use: one for each of up to 64 paths, and LAST
 LAST = PLACES - 1  # the place of the token behind the accepted path
-_PER_POSITION, _PER_ROUND = (
-    0,
-    1,
-)  # offsets of the counter: a position's own, and a round's behind it
+_PER_ROUND = 1  # offset of the counter: a round's numbers are behind a position's own (`Race`)
 DRAFT, ACCEPT = 0, 1  # words of a round's counter
 
 
@@ -28,10 +26,9 @@ class Draws:
     seed: int
     frame: int
 
-    def at_position(self, rollouts: Ints, positions: Ints) -> Floats:
-        """[...] the number that decides the token at a position, whoever drafts it."""
-        u = uniforms(self.seed, self.frame, rollouts, positions, _PER_POSITION)
-        return np.asarray(u[..., 0])
+    def at_position(self, rollouts: Ints, positions: Ints) -> Race:
+        """The race that decides the token at each position [...], whoever drafts it."""
+        return Race(self.seed, self.frame, *np.broadcast_arrays(rollouts, positions))
 
     def of_round(self, rollouts: Ints, start: Ints) -> RoundDraws:
         """A round's own numbers, fresh for every anchor.

@@ -12,7 +12,7 @@ from runtime.draws import Draws
 from runtime.engines.device import Buffer
 from runtime.graphs import Graphs
 from runtime.propose import Block
-from runtime.sampling import distribution, draw, one_hot, restrict
+from runtime.sampling import distribution, one_hot, restrict
 from runtime.script import Rollouts, Script
 from runtime.settings import Sampling
 from runtime.telemetry import FrameStats
@@ -39,8 +39,8 @@ class Judge:
         following = block.positions[at] + 1
         logits = self._logits(hidden, at, following)
         if sampling.temperature > 0:
-            u = self.draws.at_position(rollouts.ids[at[0]], following)
-            choices[at] = draw(distribution(logits, sampling), u)
+            race = self.draws.at_position(rollouts.ids[at[0]], following)
+            choices[at] = race.draw(distribution(logits, sampling))
         else:
             choices[at] = logits.argmax(axis=-1)
         return choices

@@ -17,7 +17,8 @@ from numpy.typing import NDArray
 
 from runtime.markov import Markov
 from runtime.propose import Block
-from runtime.sampling import distribution, draw
+from runtime.race import Race, drawn
+from runtime.sampling import distribution
 from runtime.settings import Sampling
 
 Array = NDArray[Any]
@@ -38,9 +39,9 @@ class Options:
     q: Floats
     tokens: Ints | None
 
-    def draw(self, u: Floats) -> Ints:
-        """A token for each number [...]."""
-        return self.of_columns(draw(self.q, u))
+    def draw(self, numbers: Floats | Race) -> Ints:
+        """A token for each number [...], or the winner of each race."""
+        return self.of_columns(drawn(self.q, numbers))
 
     def of_columns(self, columns: Ints) -> Ints:
         """The tokens of columns [...]."""
@@ -98,6 +99,11 @@ class Marginals:
     def under(self, sampling: Sampling) -> Conditionals:
         """The slots' processed distributions."""
         return Conditionals(self, sampling)
+
+    def raced(self, race: Race) -> Race:
+        """[M] that of the slots, for the columns of their distributions; `race` is of [N, W]."""
+        of_slots = race[np.nonzero(self.block.drafted)]
+        return of_slots if self.markov is None else of_slots.over(self._candidates[1])
 
     def _logits(self, slots: Slots, previous: Ints) -> tuple[Array, Ints | None]:
         """Logits of slots [m] behind tokens [m, ...], and the tokens of their columns."""

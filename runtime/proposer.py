@@ -15,6 +15,7 @@ from runtime.draws import DRAFT, Draws
 from runtime.gate import NO_DRAFT, Gate, Width
 from runtime.marginals import Marginals
 from runtime.propose import Block, Until, pad_with_anchor, root_only, scaffold_run
+from runtime.race import Race
 from runtime.schema import Reach
 from runtime.script import Rollouts, Script
 from runtime.self_drafter import SelfDrafter
@@ -123,8 +124,8 @@ class Proposer:
             case "match":
                 return self._followed(marginals, rollouts, sampling, None)
             case "coupled":
-                u = self.draws.at_position(rollouts.ids[:, None], marginals.block.positions)
-                return self._followed(marginals, rollouts, sampling, u)
+                race = self.draws.at_position(rollouts.ids[:, None], marginals.block.positions)
+                return self._followed(marginals, rollouts, sampling, race)
             case "rrs-wor" | "traversal" if self._best_first:
                 nodes = drawn_nodes(marginals, sampling, self.settings.nodes or self.most_nodes)
                 rows = self._rows(nodes, rollouts)
@@ -139,22 +140,22 @@ class Proposer:
                 return chain(marginals, sampling, u, want_q=True)
 
     def _followed(
-        self, marginals: Marginals, rollouts: Rollouts, sampling: Sampling, u: Floats | None
+        self, marginals: Marginals, rollouts: Rollouts, sampling: Sampling, race: Race | None
     ) -> Block:
-        """Where the target's own choices decide; u [N, W] are its numbers, if used."""
+        """Where the target's own choices decide; race [N, W] is what they come from, if used."""
         if self._best_first:
-            return self._best_tree(marginals, rollouts, sampling, u)
-        return chain(marginals, sampling, u, want_q=False)
+            return self._best_tree(marginals, rollouts, sampling, race)
+        return chain(marginals, sampling, race, want_q=False)
 
     def _best_tree(
         self,
         marginals: Marginals,
         rollouts: Rollouts,
         sampling: Sampling,
-        u: Floats | None = None,
+        race: Race | None,
     ) -> Block:
         most = self.settings.nodes or self.most_nodes
-        nodes, tokens = best_nodes(marginals, sampling, most, u)
+        nodes, tokens = best_nodes(marginals, sampling, most, race)
         return best_tree(marginals, nodes, tokens, self._rows(nodes, rollouts))
 
     def _rows(self, nodes: Nodes, rollouts: Rollouts) -> int:

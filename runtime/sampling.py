@@ -16,8 +16,6 @@ from runtime.settings import Sampling
 Floats = NDArray[np.float64]
 Logits = NDArray[Any]
 
-BLUR = 0.03  # typical error of a drafter's cumulative probability, where it is in doubt
-
 
 def restrict(logits: Logits, bias: Logits) -> Logits:
     """Add the scaffold's bias (0 or -inf), both [..., V].
@@ -70,29 +68,6 @@ def draw(probabilities: Floats, u: Floats) -> NDArray[np.int64]:
     # a token of zero probability repeats its predecessor's sum, so "first sum above u" skips it
     token: NDArray[np.int64] = (cumulative > u[..., None] * total).argmax(axis=-1)
     return token
-
-
-def foreseen(probabilities: Floats, u: Floats) -> Floats:
-    """How likely each token is to be the target's draw at a known number u.
-
-    The target draws by inverse CDF from a distribution that a drafter only estimates: its
-    cumulative sums are taken to lie around the drafter's by a logistic error of scale BLUR. With
-    the number known, most of the mass falls on the token that the drafter would draw itself and
-    on its neighbours in token order, which for digits are the nearest values.
-
-    Args:
-        probabilities: [..., V], normalised.
-        u: [...] uniforms in (0, 1).
-
-    Returns:
-        [..., V], normalised; 0 where `probabilities` is.
-    """
-    above = probabilities.cumsum(axis=-1)
-    edges = np.concatenate([np.zeros_like(above[..., :1]), above], axis=-1)
-    distance = np.asarray(edges - u[..., None], np.float64)
-    below = 0.5 * np.tanh(distance / (2.0 * BLUR))
-    mass = np.where(probabilities > 0, np.diff(below, axis=-1), 0.0)
-    return np.asarray(mass / mass.sum(axis=-1, keepdims=True))
 
 
 def one_hot(tokens: NDArray[np.int64], vocab: int) -> Floats:

@@ -16,7 +16,7 @@ from runtime.bundle import DraftDims
 from runtime.cache import TwoPartCache
 from runtime.draws import Draws
 from runtime.graphs import Graphs
-from runtime.sampling import distribution, draw, restrict
+from runtime.sampling import distribution, restrict
 from runtime.schema import block_ends
 from runtime.script import Rollouts, Script
 from runtime.settings import DecodeSettings, Sampling
@@ -114,11 +114,11 @@ class SectionDiffusion:
     def _drawn(
         self, logits: Array, rollouts: Rollouts, row: Ints, positions: Ints, sampling: Sampling
     ) -> Ints:
-        """[m] what fills each place: a place has one number, in whichever pass it is filled."""
+        """[m] what fills each place: a place has one race, in whichever pass it is filled."""
         if sampling.temperature == 0:
             return np.asarray(logits.argmax(axis=-1))
-        u = self.draws.at_position(rollouts.ids[row], positions)
-        return draw(distribution(logits, sampling), u)
+        race = self.draws.at_position(rollouts.ids[row], positions)
+        return race.draw(distribution(logits, sampling))
 
 
 def fillings(script: Script, settings: DecodeSettings, draft: DraftDims) -> list[Filling]:

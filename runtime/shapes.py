@@ -7,6 +7,7 @@ from numpy.typing import NDArray
 
 from runtime.marginals import Marginals
 from runtime.propose import Block, pad_with_anchor
+from runtime.race import Race
 from runtime.sampling import draw
 from runtime.settings import Sampling
 from runtime.tree import Nodes, best_first, trie
@@ -19,22 +20,28 @@ DOUBT = 0.5  # how far the overlap of drafter and target falls where the drafter
 LATER = 0.4  # chance of a younger sibling when the elder ones have fallen
 
 
-def chain(marginals: Marginals, sampling: Sampling, u: Floats | None, want_q: bool) -> Block:
+def chain(
+    marginals: Marginals, sampling: Sampling, numbers: Floats | Race | None, want_q: bool
+) -> Block:
     """The likeliest token at every place, or a draw.
 
     Args:
-        u: [N, W] uniforms; None at temperature 0.
+        numbers: [N, W] uniforms, or the target's own race; None for the likeliest.
         want_q: keep the distributions that the drafts were drawn from.
     """
     block, at = marginals.block, np.nonzero(marginals.block.drafted)
-    given = None if u is None else marginals.under(sampling)
+    given = None if numbers is None else marginals.under(sampling)
+    if isinstance(numbers, Race):
+        of_slots: Floats | Race | None = marginals.raced(numbers)
+    else:
+        of_slots = None if numbers is None else numbers[at]
     for some in marginals.in_order(at[1]):
         row, place = at[0][some], at[1][some]
         previous = block.tokens[row, place - 1]
-        if given is None or u is None:
+        if given is None or of_slots is None:
             block.tokens[row, place] = marginals.likeliest(some, previous)
         else:
-            block.tokens[row, place] = given(some, previous).draw(u[row, place])
+            block.tokens[row, place] = given(some, previous).draw(of_slots[some])
     pad_with_anchor(block)
     if want_q and given is not None:
         block.q = given.drawn_from(block)

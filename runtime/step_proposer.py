@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from runtime.best_tree import LIKELIEST
 from runtime.draws import DRAFT, Draws
 from runtime.propose import Block, Until, scaffold_run
-from runtime.sampling import distribution, foreseen
+from runtime.sampling import distribution
 from runtime.schema import Reach
 from runtime.script import Rollouts, Script
 from runtime.settings import BY_SCHEMA, DecodeSettings, Sampling
@@ -141,20 +141,20 @@ class StepProposer:
     def _followed(
         self, walk: Walk, way: Route, rollouts: Rollouts, sampling: Sampling, coupled: bool
     ) -> Block:
-        """Where the target's own choices decide; `coupled` looks at the numbers they come from."""
+        """Where the target's own choices decide; `coupled` looks at the race they come from."""
         vocab = self.script.scaffold.vocab
         if not self._tree:
-            u = None
+            race = None
             if coupled:
-                u = self.draws.at_position(rollouts.ids[:, None], way.block.positions)
-            return chain(walk, way, sampling, u, False, vocab)
+                race = self.draws.at_position(rollouts.ids[:, None], way.block.positions)
+            return chain(walk, way, sampling, race, False, vocab)
 
         def law_of(logits: Array) -> Floats:
             q = distribution(logits, sampling if sampling.temperature > 0 else LIKELIEST)
             if not coupled:
                 return q
-            u = self.draws.at_position(rollouts.ids, walk.place)
-            return foreseen(q, np.broadcast_to(u[:, None], q.shape[:2]))
+            race = self.draws.at_position(rollouts.ids, walk.place)
+            return race[:, None].foreseen(q)
 
         budget, front = self.settings.nodes or self.most_nodes, self._front
         worth = _Worth(self.gate, way, front, budget, rollouts)

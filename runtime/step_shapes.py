@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from runtime.propose import Block, Until, known_block, pad_with_anchor
+from runtime.race import Race, drawn
 from runtime.sampling import distribution, draw, one_hot
 from runtime.script import Rollouts, Script
 from runtime.settings import Sampling
@@ -76,12 +77,17 @@ def route(
 
 
 def chain(
-    walk: Walk, way: Route, sampling: Sampling, u: Floats | None, want_q: bool, vocab: int
+    walk: Walk,
+    way: Route,
+    sampling: Sampling,
+    numbers: Floats | Race | None,
+    want_q: bool,
+    vocab: int,
 ) -> Block:
     """The likeliest token at every place, or a draw, each given those before it.
 
     Args:
-        u: [N, W] uniforms; None for the likeliest.
+        numbers: [N, W] uniforms, or the target's own race; None for the likeliest.
         want_q: keep the distributions that the drafts were drawn from.
     """
     block, n = way.block, np.arange(len(way.places))
@@ -91,11 +97,11 @@ def chain(
         if i:
             walk.step(tokens[:, None], np.zeros((len(n), 1), np.int64))
         logits, rows = walk.logits()[:, 0], way.rows[:, i]
-        if u is None:
+        if numbers is None:
             tokens = logits.argmax(axis=-1)
         else:
             laws.append(distribution(logits, sampling))
-            tokens = draw(laws[-1], u[n, rows])
+            tokens = drawn(laws[-1], numbers[n, rows])
         on = way.open[:, i]
         block.tokens[n[on], rows[on]] = tokens[on]
     pad_with_anchor(block)

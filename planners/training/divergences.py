@@ -9,15 +9,18 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+LIKELY = 16  # tokens that `log_common_draw` tells apart
+NEVER = -1e4  # log probability of what can't be said
+
 
 def forward_kl(log_p: Tensor, log_q: Tensor) -> Tensor:
     """KL(p || q) in nats: q must cover whatever the target says."""
-    return (log_p.exp() * (log_p.clamp_min(-1e4) - log_q)).sum(-1)
+    return (log_p.exp() * (log_p.clamp_min(NEVER) - log_q)).sum(-1)
 
 
 def reverse_kl(log_p: Tensor, log_q: Tensor) -> Tensor:
     """KL(q || p) in nats: q must not say what the target would not."""
-    return (log_q.exp() * (log_q - log_p.clamp_min(-1e4))).sum(-1)
+    return (log_q.exp() * (log_q - log_p.clamp_min(NEVER))).sum(-1)
 
 
 def log_acceptance(log_p: Tensor, log_q: Tensor) -> Tensor:
@@ -50,13 +53,21 @@ def blended(log_p: Tensor, log_q: Tensor, eta: float = 3.0) -> Tensor:
 
 
 def log_common_draw(log_p: Tensor, log_q: Tensor) -> Tensor:
-    """How often p and q give the same token when both are drawn by inverse CDF from one uniform.
+    """How often p and q give the same token when both are drawn by a race with the same noise.
 
-    The logarithm of the length that the tokens' intervals share, summed over tokens: at most log
-    alpha. It is what the rule `coupled` accepts when the draft is the drafter's own draw at the
-    target's number.
+    log sum_i 1 / sum_j max(q_j / q_i, p_j / p_i): token i wins both races with probability
+    1 / sum_j (Daliri, Musco, Suresh, arXiv 2408.07978). It is what the rule `coupled` accepts when
+    the draft is the drafter's own draw by the target's noise; at most log alpha.
+
+    The exact sum takes V^2; here the LIKELY likeliest tokens of p are told apart, and of the others
+    max(q_j, p_j) / .. is bounded by the sum of both. That is exact where p and q keep to LIKELY
+    tokens, or p does, which with digits it mostly does; elsewhere it is a lower bound.
     """
-    p, q = log_p.exp(), log_q.exp()
-    ends_p, ends_q = p.cumsum(-1), q.cumsum(-1)
-    shared = torch.minimum(ends_p, ends_q) - torch.maximum(ends_p - p, ends_q - q)
-    return shared.clamp_min(0.0).sum(-1).clamp_min(1e-8).log()
+    log_p, log_q = log_p.clamp_min(NEVER), log_q.clamp_min(NEVER)
+    top = log_p.topk(min(LIKELY, log_p.shape[-1]), dim=-1).indices
+    p, q = log_p.gather(-1, top), log_q.gather(-1, top)
+    of_p, of_q = (x.scatter(-1, top, NEVER).logsumexp(-1, keepdim=True) for x in (log_p, log_q))
+    # [..., i, j]
+    others = torch.maximum(p[..., None, :] - p[..., :, None], q[..., None, :] - q[..., :, None])
+    rivals = torch.cat([others, (of_p - p)[..., None], (of_q - q)[..., None]], -1)
+    return (-rivals.logsumexp(-1)).logsumexp(-1)

@@ -46,7 +46,7 @@ class DrafterObjective(BaseModel):
         chain_alpha: the same with alpha_k, the acceptance of speculative sampling.
         chain_token: that of token verification along the response, exact for a drawn response.
         chain_block: that of block verification, exact for a drawn response.
-        chain_coupled: with how often p and q give the same token at one number.
+        chain_coupled: with how often p and q give the same token in a race with the same noise.
         dpace: cross-entropy under D-PACE's weights; dpace_smoothing is its a.
         gamma: rows over which a row's weight falls by e; null for equal weights.
         gamma_max: gamma grows linearly over the run and ends here; null keeps it.

@@ -15,8 +15,10 @@ from runtime.proof.cases import Case, name_of, outputs
 from runtime.proof.fresh import value_laws
 from runtime.proof.noise import noise_of
 from runtime.proof.results import Check, Difference
+from runtime.race import Race, is_wide
 from runtime.settings import DecodeSettings, Sampling
 
+Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 
@@ -64,9 +66,15 @@ def explain(
     sampling = settings.prefix_sampling if forked and index < case.fork else settings.sampling
     if sampling.temperature > 0:
         position = np.asarray(len(case.prompt) + index)
-        u = float(Draws(settings.seed, case.frame).at_position(np.asarray(rollout), position))
-        margin = edge_distance(graphs, case, theirs, index, int(ours[index]), u, sampling)
-        near = margin < noise_of(graphs).edge
+        race = Draws(settings.seed, case.frame).at_position(np.asarray(rollout), position)
+        at, tokens = np.asarray([index]), (int(theirs[index]), int(ours[index]))
+        law = value_laws(graphs, case.prompt, case.scaffold, theirs, at, sampling)[0]
+        if is_wide(law):
+            margin = edge_distance(law, tokens, float(race.numbers()))
+            near = margin < noise_of(graphs).edge
+        else:
+            margin = race_gap(law, tokens, race, sampling)
+            near = margin < noise_of(graphs).gap
     else:
         margin = top_two_gap(graphs, case.prompt, case.scaffold, theirs, index)
         near = margin < noise_of(graphs).gap
@@ -75,13 +83,22 @@ def explain(
     )
 
 
-def edge_distance(
-    graphs: Graphs, case: Case, output: Ints, index: int, other: int, u: float, sampling: Sampling
-) -> float:
-    """How far `u` is from the edges of the cumulated distribution between two tokens.
+def race_gap(law: Floats, tokens: tuple[int, int], race: Race, sampling: Sampling) -> float:
+    """How far the logits of two tokens are from arriving at once under a law [V]; large where one
+    has no probability.
 
-    Rounding can swap output[index] for `other` only where all edges between them are next to u.
+    Rounding can swap the winner for another only where this is as small as what it moves logits by.
     """
-    law = value_laws(graphs, case.prompt, case.scaffold, output, np.asarray([index]), sampling)[0]
-    low, high = sorted((int(output[index]), other))
+    noise = race.over(np.asarray(tokens)).noise
+    assert noise is not None
+    one, other = np.log(noise) - np.log(np.maximum(law[list(tokens)], np.finfo(law.dtype).tiny))
+    return float(sampling.temperature * np.abs(one - other))
+
+
+def edge_distance(law: Floats, tokens: tuple[int, int], u: float) -> float:
+    """How far `u` is from the edges of the cumulated law [V] between two tokens.
+
+    Rounding can swap the one for the other only where all edges between them are next to u.
+    """
+    low, high = sorted(tokens)
     return float(np.abs(law.cumsum()[low:high] - u).max())

@@ -29,9 +29,9 @@ class Difference(_Strict):
 
     Attributes:
         index: of the token in the output.
-        margin: what decided between the two tokens: the gap of the two largest logits (greedy), or
-            the distance of the uniform number from the edge of the cumulated distribution between
-            the two tokens (sampled).
+        margin: what decided between the two tokens: the gap of the two largest logits (greedy), how
+            far two tokens' logits were from a tie of their race (sampled), or where one number
+            draws, its distance from the edge of the cumulated distribution between the two.
         near_tie: the margin is within rounding noise, so that neither output is wrong.
     """
 

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from runtime.bundle import Bundle, DraftDims, Manifest
 from runtime.draws import Draws
 from runtime.graphs import Graphs
-from runtime.sampling import distribution, draw, restrict
+from runtime.sampling import distribution, restrict
 from runtime.scaffold import VALUE, Scaffold, Span
 from runtime.settings import Sampling
 from tests.runtime.tabular import TabularEngine, tabular_graphs
@@ -117,8 +117,8 @@ def filled_by_hand(
                 word[p] = int(logits.argmax())
                 if samplings[section].temperature > 0:
                     at = np.asarray(len(prompt) + p)
-                    u = draws.at_position(np.asarray(rollout), at)
-                    word[p] = int(draw(distribution(logits, samplings[section]), u))
+                    race = draws.at_position(np.asarray(rollout), at)
+                    word[p] = int(race.draw(distribution(logits, samplings[section])))
             stands = [p for p in open_ if sure[p] > threshold] or [max(open_, key=sure.__getitem__)]
             for p in stands:
                 tokens[p] = word[p]

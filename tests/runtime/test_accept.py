@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from itertools import product
+
 import numpy as np
 import pytest
 
 from runtime.accept import LAST, by_choice, by_rule
-from runtime.best_tree import best_nodes
-from runtime.draws import ACCEPT, DRAFT
+from runtime.best_tree import best_nodes, best_tree
+from runtime.draws import ACCEPT, DRAFT, Draws
 from runtime.marginals import Marginals
 from runtime.markov import Markov
+from runtime.proof.statistics import chi_square_p, fit
 from runtime.propose import Block
 from runtime.sampling import draw
 from runtime.scaffold import VALUE
@@ -189,7 +192,7 @@ def test_following_the_targets_own_samples_is_exact(kind, parents, by_position) 
 
 @pytest.mark.parametrize("kind", ["free", "holes", "equal"])
 def test_drafts_coupled_to_the_targets_choices_are_exact(kind) -> None:
-    """Draft and target draw with the same number of a position."""
+    """Draft and target draw with the same number of a position, here by inverse CDF."""
     pair = Pair(kind, 3, 5, {1: 0}, marginal=True)
 
     def emit(world: World) -> tuple[int, ...]:
@@ -203,6 +206,41 @@ def test_drafts_coupled_to_the_targets_choices_are_exact(kind) -> None:
 
     pieces = [(world.weight, prefix[:3]) for world, prefix in worlds(emit)]
     assert distance(pair, pieces, 3) < TOLERANCE
+
+
+@pytest.mark.parametrize("kind", ["free", "holes", "equal"])
+@pytest.mark.parametrize("bias", [False, True])
+@pytest.mark.parametrize("tree", [False, True])
+def test_drafts_that_run_the_targets_race_are_exact(kind, bias, tree) -> None:
+    """The first three tokens of many rollouts, by chi-square: chains of winners, best trees."""
+    n, depth, vocab = 20_000, 3, 4
+    head = dependent(vocab) if bias else None
+    pair = Pair(kind, vocab, 5, {1: 0}, marginal=True, bias=head)
+    marginals = marginals_of(pair, depth).repeated(n)
+    race = Draws(2, 0).at_position(np.arange(n)[:, None], np.arange(depth + 2))
+    if tree:
+        nodes, tokens = best_nodes(marginals, SAMPLED, 4, race[:, : depth + 1])
+        block = best_tree(marginals, nodes, tokens, 5)
+    else:
+        block = chain(marginals, SAMPLED, race[:, : depth + 1], want_q=False)
+    at = np.arange(n)[:, None], block.positions + 1
+    accepted = by_choice(block, race[at].draw(targets(pair, block)))
+    counts: dict[tuple[int, ...], int] = {}
+    for i in range(n):
+        row = int(np.flatnonzero(accepted.holds[i]).max())
+        ended = (*prefix_of(block, i, row), int(accepted.token[i]))
+        while len(ended) < depth:  # the next rounds follow the same race
+            place = race[i, len(ended) + 1]
+            ended = (*ended, int(place.draw(pair.target(ended))))
+        counts[ended[:depth]] = counts.get(ended[:depth], 0) + 1
+    laws = {
+        output: float(np.prod([pair.target(output[:k])[output[k]] for k in range(depth)]))
+        for output in product(range(vocab), repeat=depth)
+    }
+    assert counts.keys() <= laws.keys()
+    found = np.asarray([counts.get(output, 0) for output in laws])
+    assert chi_square_p(*fit(found, np.asarray([*laws.values()]))) > 1e-4
+    assert (accepted.length > 0).mean() > 0.3
 
 
 def test_a_sampled_tree_would_not_be_exact_by_its_draft_numbers() -> None:

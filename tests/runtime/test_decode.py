@@ -130,7 +130,8 @@ def enumerated(
     """Every batch of outputs (one after another) and its probability: all randomness integrated.
 
     The counters that the random numbers come from name symbolic uniforms, so a counter used twice
-    is one number used twice. `forget_position` has all rounds use the same numbers.
+    is one number used twice. `forget_position` has all rounds use the same numbers. All
+    places count as wide, so that the target's own draw is by one number as well.
     """
     decoder, scaffold = Decoder(graphs, None), scaffold_of(picture, vocab=3)
 
@@ -144,6 +145,8 @@ def enumerated(
             return numbers
 
         monkeypatch.setattr("runtime.draws.uniforms", uniforms)
+        monkeypatch.setattr("runtime.race.uniforms", uniforms)
+        monkeypatch.setattr("runtime.race.WIDE", 0)
         tokens = decoder.decode(np.asarray(prompt), scaffold, settings, "tail").tokens
         return tuple(tokens.ravel().tolist())
 

@@ -16,12 +16,13 @@ from runtime.errors import BundleError
 from runtime.marginals import Marginals
 from runtime.markov import TABULATED_UP_TO, Markov
 from runtime.propose import Block
-from runtime.sampling import distribution, foreseen, one_hot
+from runtime.race import Race
+from runtime.sampling import distribution, one_hot
 from runtime.scaffold import VALUE
 from runtime.settings import Sampling
 from runtime.shapes import chain, drawn_nodes, paths, sampled_tree
 from tests.runtime.enumeration import prefix_of
-from tests.runtime.test_shapes import check_tree
+from tests.runtime.test_shapes import check_tree, race_of
 
 FEW = settings(max_examples=60, deadline=None)
 VOCAB = 5
@@ -51,8 +52,8 @@ def cases(draw) -> tuple[Marginals, np.random.Generator]:
 class Reference:
     """The drafter by its definition: q(x | previous) ~ exp(logits_k + W2 W1[previous])."""
 
-    def __init__(self, marginals: Marginals, sampling: Sampling, u: np.ndarray | None = None):
-        self.known, self.sampling, self.u = copied(marginals.block), sampling, u
+    def __init__(self, marginals: Marginals, sampling: Sampling, race: Race | None = None):
+        self.known, self.sampling, self.race = copied(marginals.block), sampling, race
         head = marginals.markov
         assert head is not None
         self.pairs = head._w1.astype(np.float64) @ head._w2.T.astype(np.float64)
@@ -66,7 +67,7 @@ class Reference:
         if not self.known.drafted[n, depth]:
             return one_hot(self.known.tokens[n, depth], VOCAB)
         q = distribution(self.scores(n, depth, previous), self.sampling)
-        return q if self.u is None else foreseen(q, self.u[n, depth])
+        return q if self.race is None else self.race[n, depth].foreseen(q)
 
     def likelihood(self, n: int, prefix: tuple[int, ...]) -> float:
         path = (int(self.known.tokens[n, 0]), *prefix)
@@ -118,13 +119,28 @@ def test_a_drawn_chain_reports_its_conditionals(case, sampling) -> None:
 
 
 @FEW
+@given(cases(), HOT)
+def test_a_coupled_chain_is_the_winners(case, sampling) -> None:
+    """Of tokens' own races, though columns are not tokens here."""
+    marginals, rng = case
+    reference, race = Reference(marginals, sampling), race_of(marginals.block, rng)
+    block = chain(marginals, sampling, race, want_q=False)
+    assert block.q is None
+    for n, row in zip(*np.nonzero(block.drafted), strict=True):
+        q = reference.q(n, row, int(block.tokens[n, row - 1]))
+        second, first = np.sort(q / race[n, row].over(np.arange(VOCAB)).noise)[-2:]
+        if first > second * (1 + 1e-5):  # no tie of roundings
+            assert block.tokens[n, row] == race[n, row].draw(q)
+
+
+@FEW
 @given(cases(), st.integers(1, 14), st.sampled_from([0.0, 1.0]), st.booleans())
 def test_the_best_tree_holds_the_likeliest_prefixes_of_all(case, budget, temperature, know) -> None:
     marginals, rng = case
-    u = rng.random(marginals.block.tokens.shape) if know else None
+    race = race_of(marginals.block, rng) if know else None
     sampling = Sampling(temperature)
-    reference = Reference(marginals, sampling if temperature else LIKELIEST, u)
-    nodes, tokens = best_nodes(marginals, sampling, budget, u)
+    reference = Reference(marginals, sampling if temperature else LIKELIEST, race)
+    nodes, tokens = best_nodes(marginals, sampling, budget, race)
     block = best_tree(marginals, nodes, tokens, 1 + nodes.most)
     check_tree(block)
     for n, limit in enumerate(reference.known.limit):
@@ -209,6 +225,7 @@ def test_a_head_that_adds_nothing_changes_nothing(case, budget, sampling) -> Non
     marginals, rng = case
     n, w = marginals.block.tokens.shape
     u, many = rng.random((n, 64)), rng.random((n, w, 3))
+    race = race_of(marginals.block, rng)
     nothing = Markov(np.zeros((VOCAB, 2), np.float32), np.ones((VOCAB, 2), np.float32))
 
     def all_shapes(head: Markov | None) -> list[np.ndarray]:
@@ -216,7 +233,8 @@ def test_a_head_that_adds_nothing_changes_nothing(case, budget, sampling) -> Non
             return Marginals(copied(marginals.block), marginals.logits, head)
 
         drawn = chain(fresh(), sampling, u[:, :w], want_q=True)
-        nodes, tokens = best_nodes(fresh(), sampling, budget, u[:, :w])
+        winners = chain(fresh(), sampling, race, want_q=False)
+        nodes, tokens = best_nodes(fresh(), sampling, budget, race)
         shape = drawn_nodes(fresh(), sampling, budget)
         tree = sampled_tree(fresh(), shape, 1 + shape.most, sampling, u[:, : 1 + shape.most])
         trie = paths(fresh(), 3, sampling, many)
@@ -226,6 +244,7 @@ def test_a_head_that_adds_nothing_changes_nothing(case, budget, sampling) -> Non
         assert trie.q is not None
         return [
             chain(fresh(), Sampling(), None, want_q=False).tokens,
+            winners.tokens,
             *(drawn.tokens, drawn.q[drawn.real], nodes.parents[real], tokens[real]),
             *(tree.tokens, tree.parents, tree.q[tree.real], trie.tokens, trie.q[trie.real]),
         ]

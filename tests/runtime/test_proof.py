@@ -11,15 +11,16 @@ import pytest
 from runtime.accept import CHAIN_RULES, TREE_RULES
 from runtime.cache import TwoPartCache
 from runtime.decode import Decoder
+from runtime.draws import Draws
 from runtime.graphs import Graphs
 from runtime.proof.cache import cache_check
 from runtime.proof.cases import Case, outputs
 from runtime.proof.controls import accepts_leniently, recorded, residual_dropped
 from runtime.proof.fresh import RememberedPrefill, second_laws, value_laws
-from runtime.proof.identity import edge_distance, explain, identity_check
-from runtime.proof.noise import noise_of
+from runtime.proof.identity import edge_distance, explain, identity_check, race_gap
 from runtime.proof.results import Check, Control, Proof
 from runtime.proof.suite import ALPHA, Options, Suite
+from runtime.sampling import distribution
 from runtime.settings import DRAFTING, RULES, DecodeSettings, Sampling
 from tests.runtime.tabular import probabilities, scaffold_of, tabular_graphs
 
@@ -196,18 +197,41 @@ def test_a_difference_is_explained_by_where_it_is(graphs) -> None:
     theirs, ours = output.copy(), output.copy()
     theirs[fork], ours[fork] = 2, 3
     edge = law.cumsum()[2]
-    near = edge_distance(graphs, case, theirs, fork, 3, edge + noise_of(graphs).edge / 2, HOT)
-    assert near == pytest.approx(noise_of(graphs).edge / 2, rel=1e-6)
+    assert edge_distance(law, (2, 3), edge + 5e-5) == pytest.approx(5e-5, rel=1e-6)
     # with a token between the two, no rounding can swap them
-    assert edge_distance(graphs, case, theirs, fork, 4, edge, HOT) == pytest.approx(law[3])
+    assert edge_distance(law, (4, 2), edge) == pytest.approx(law[3])
     settings = DecodeSettings("dflash", "coupled", rollouts=2, sampling=HOT)
-    assert explain(graphs, case, settings, 0, fork, ours, theirs).margin <= 1
+    race = Draws(settings.seed, case.frame).at_position(
+        np.asarray(0), np.asarray(len(case.prompt) + fork)
+    )
+    found = explain(graphs, case, settings, 0, fork, ours, theirs)
+    assert found.margin == pytest.approx(race_gap(law, (2, 3), race, HOT))
+    assert not found.near_tie
     # before the fork the choice is greedy, and the margin a gap of logits
     first = int(np.argmax(case.scaffold.is_value))
     ours[first] = (ours[first] + 1) % 6
     greedy = explain(graphs, case, settings, 0, first, ours, theirs)
     assert greedy.margin > 0
     assert not greedy.near_tie
+
+
+@pytest.mark.parametrize("temperature", [0.3, 1.0, 2.5])
+def test_a_race_is_as_close_as_what_must_be_added_to_a_logit(temperature) -> None:
+    sampling, race = Sampling(temperature), Draws(3, 1).at_position(np.asarray(2), np.asarray(9))
+    logits = np.random.default_rng(0).normal(size=7)
+    law = distribution(logits, sampling)
+    winner = int(race.draw(law))
+    for other in set(range(7)) - {winner}:
+        gap = race_gap(law, (winner, other), race, sampling)
+        for more, wins in ((gap * 0.999, False), (gap * 1.001, True)):
+            moved = np.full(7, -np.inf)
+            moved[[winner, other]] = logits[[winner, other]]
+            moved[other] += more
+            assert (race.draw(distribution(moved, sampling)) == other) == wins
+    # a token that the law does not have is out of reach of any rounding
+    law[(winner + 1) % 7] = 0.0
+    far = race_gap(law, (winner, (winner + 1) % 7), race, sampling)
+    assert 100 * temperature < far < np.inf
 
 
 def test_fresh_laws_are_the_definitions(tmp_path: Path) -> None:

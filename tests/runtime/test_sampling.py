@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from runtime.errors import SlipstreamError
-from runtime.sampling import distribution, draw, foreseen, restrict
+from runtime.sampling import distribution, draw, restrict
 from runtime.settings import DecodeSettings, Sampling
 
 LOGITS = hnp.arrays(np.float32, (3, 7), elements=st.floats(-20, 20, width=32))
@@ -70,24 +70,3 @@ def test_bad_sampling(bad) -> None:
 def test_bad_settings(bad) -> None:
     with pytest.raises(SlipstreamError, match="out of range"):
         DecodeSettings(**bad)
-
-
-@given(LOGITS, st.floats(0.001, 0.999), st.integers(1, 7))
-def test_a_foreseen_draw_is_among_the_possible_and_near_the_number(logits, u, k) -> None:
-    p = distribution(logits, Sampling(1.0, top_k=k))
-    ahead = foreseen(p, np.full(3, u))
-    assert np.allclose(ahead.sum(axis=-1), 1.0)
-    assert (ahead[p == 0] == 0).all()
-    sure = p.max(axis=-1) > 1 - 1e-6
-    assert (ahead[sure].max(axis=-1) > 0.99).all()
-
-
-def test_a_known_number_tells_more_than_the_distribution_alone() -> None:
-    """The target's distribution is the drafter's with an error; the log loss tells."""
-    rng = np.random.default_rng(0)
-    logits = rng.normal(size=(2000, 10)) * 2
-    q = distribution(logits, Sampling(1.0))
-    u = rng.random(2000)
-    drawn = draw(distribution(logits + rng.normal(size=logits.shape) * 0.2, Sampling(1.0)), u)
-    at = np.arange(2000), drawn
-    assert -np.log(foreseen(q, u)[at]).mean() < -0.5 * np.log(q[at]).mean()

@@ -8,9 +8,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from runtime.best_tree import LIKELIEST, best_nodes, best_tree
+from runtime.draws import Draws
 from runtime.marginals import Marginals
 from runtime.propose import Block, known_block, root_only, scaffold_run
-from runtime.sampling import distribution, foreseen, one_hot
+from runtime.race import Race
+from runtime.sampling import distribution, one_hot
 from runtime.scaffold import VALUE
 from runtime.script import Rollouts, Script
 from runtime.settings import Sampling
@@ -53,6 +55,12 @@ def marginals_by_depth(marginals: Marginals, sampling: Sampling) -> np.ndarray:
     q = one_hot(np.maximum(known.tokens, 0), VOCAB)
     q[known.drafted] = distribution(marginals.logits, sampling)
     return q
+
+
+def race_of(block: Block, rng: np.random.Generator) -> Race:
+    """[N, W] a target's race at a block's positions, for one seed or another."""
+    rollouts = np.arange(len(block.tokens))[:, None]
+    return Draws(int(rng.integers(2**40)), 0).at_position(rollouts, block.positions)
 
 
 def check_rows(block: Block, marginals: Marginals, script: Script) -> None:
@@ -121,18 +129,18 @@ def test_a_drawn_chain_knows_what_it_was_drawn_from(case, sampling) -> None:
     st.booleans(),
 )
 def test_the_best_tree_holds_the_likeliest_prefixes(case, budget, temperature, known) -> None:
-    """By the marginals, or by what they say of the target's draw at a known number."""
+    """By the marginals, or by what they say of who wins the target's race."""
     marginals, script, rng = case
     sampling, drafted = Sampling(temperature), marginals.block.drafted
-    u = rng.random(drafted.shape) if known else None
-    nodes, tokens = best_nodes(marginals, sampling, budget, u)
+    race = race_of(marginals.block, rng) if known else None
+    nodes, tokens = best_nodes(marginals, sampling, budget, race)
     block = best_tree(marginals, nodes, tokens, 1 + nodes.most)
     check_rows(block, marginals, script)
     check_tree(block)
     assert block.q is None
     q = marginals_by_depth(marginals, sampling if temperature else LIKELIEST)
-    if u is not None:
-        q[drafted] = foreseen(q[drafted], u[drafted])
+    if race is not None:
+        q[drafted] = race[drafted].foreseen(q[drafted])
     for n in range(len(block.tokens)):
         for row in np.flatnonzero(block.real[n])[1:]:
             prefix = prefix_of(block, n, row)

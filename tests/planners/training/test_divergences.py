@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from planners.training.divergences import (
+    LIKELY,
     blended,
     forward_kl,
     log_acceptance,
@@ -45,28 +46,47 @@ def test_the_reverse_kl_shuns_what_the_target_cannot_say() -> None:
     assert math.isfinite(reverse_kl(P, Q).item())
 
 
+def agreement(p: Tensor, q: Tensor) -> Tensor:
+    """[...] the definition: sum_i 1 / sum_j max(q_j / q_i, p_j / p_i)."""
+    ratios = (x[..., None, :] / x[..., None] for x in (p, q))
+    return (1.0 / torch.maximum(*(r.nan_to_num(0.0, torch.inf) for r in ratios)).sum(-1)).sum(-1)
+
+
 def test_common_draws_by_hand() -> None:
-    # P: [0, .5) is token 0, [.5, 1) token 1; Q: [0, .7), [.7, .9), [.9, 1): .5 and .2 in common
-    assert log_common_draw(P, Q).exp().item() == pytest.approx(0.7)
-    # the same masses in another token order: alpha stays, the common draws are fewer
-    turned = torch.tensor([0.1, 0.2, 0.7]).log()
-    other = torch.tensor([0.0, 0.5, 0.5]).log()
-    assert log_acceptance(other, turned).exp().item() == pytest.approx(0.7)
-    # other: [0, .5) is 1, [.5, 1) is 2; turned: [0, .1) 0, [.1, .3) 1, [.3, 1) 2
-    assert log_common_draw(other, turned).exp().item() == pytest.approx(0.2 + 0.5)
-    far = torch.tensor([0.5, 0.0, 0.5]).log()
-    # [0, .5) is 0, [.5, 1) is 2: .1 and .5
-    assert log_common_draw(far, turned).exp().item() == pytest.approx(0.1 + 0.5)
+    # 1 / (1 + 1 + .1/.7) + 1 / (.7/.2 + 1 + .1/.2); token 2 never wins P's race
+    assert log_common_draw(P, Q).exp().item() == pytest.approx(7 / 15 + 1 / 5)
+    # the order of tokens is of no account
+    turned = torch.tensor([2, 0, 1])
+    assert log_common_draw(P[turned], Q[turned]).exp().item() == pytest.approx(2 / 3)
+    assert log_common_draw(Q, P).exp().item() == pytest.approx(2 / 3)
+    apart = torch.tensor([0.0, 0.0, 1.0]).log()
+    assert log_common_draw(P, apart).exp().item() == pytest.approx(0.0)
 
 
 def test_common_draws_against_drawing() -> None:
     torch.manual_seed(0)
-    p, q = torch.rand(2, 9, dtype=torch.float64).softmax(-1)
-    u = (torch.arange(200_000, dtype=torch.float64) + 0.5) / 200_000
-    same = torch.searchsorted(p.cumsum(-1), u) == torch.searchsorted(q.cumsum(-1), u)
+    p, q = torch.randn(2, 9, dtype=torch.float64).softmax(-1)
+    noise = -torch.rand(400_000, 9, dtype=torch.float64).log()
+    same = (noise / p).argmin(-1) == (noise / q).argmin(-1)
     found = log_common_draw(p.log(), q.log()).exp().item()
-    assert found == pytest.approx(same.double().mean().item(), abs=1e-4)
-    assert found < log_acceptance(p.log(), q.log()).exp().item()
+    assert found == pytest.approx(same.double().mean().item(), abs=3e-3)
+    alpha = log_acceptance(p.log(), q.log()).exp().item()
+    assert alpha / (2 - alpha) < found < alpha
+
+
+@pytest.mark.parametrize("kept", [5, LIKELY, 60])
+def test_common_draws_of_many_tokens(kept: int) -> None:
+    """Exact where p keeps to few tokens, else a lower bound that is close."""
+    torch.manual_seed(kept)
+    logits, error = torch.randn(2, 50, 60, dtype=torch.float64)
+    log_q = (3 * logits + error).log_softmax(-1)
+    log_p = (3 * logits).masked_fill(torch.arange(60) >= kept, -torch.inf).log_softmax(-1)
+    found, exact = log_common_draw(log_p, log_q).exp(), agreement(log_p.exp(), log_q.exp())
+    if kept <= LIKELY:
+        assert found.numpy() == pytest.approx(exact.numpy())
+    else:
+        assert (found < exact).all()
+        assert (found > 0.8 * exact).all()
 
 
 @pytest.mark.parametrize(
