@@ -14,7 +14,7 @@ from runtime.cache import TwoPartCache
 from runtime.costs import CostCurve
 from runtime.fits import check_fits
 from runtime.frame import Frame, Observer
-from runtime.gate import Gate, widths_of
+from runtime.gate import Gate, arms_of, widths_of
 from runtime.graphs import Graphs
 from runtime.prompt import Prompt
 from runtime.reuse import TrunkMemory
@@ -23,7 +23,6 @@ from runtime.script import Script
 from runtime.settings import DRAFTING, DecodeSettings
 from runtime.step_gate import StepGate
 from runtime.telemetry import FrameStats
-from runtime.trial import ARMS
 
 Array = NDArray[Any]
 Ints = NDArray[np.int64]
@@ -79,7 +78,7 @@ class Decoder:
             return None
         key = settings.method, settings.rule
         if key not in self._gates:
-            widths, arms = widths_of(draft, settings.method), ARMS[settings.method]
+            widths, arms = widths_of(draft, settings.method), arms_of(draft, settings.method)
             kind = StepGate if draft.stepwise else Gate
             self._gates[key] = kind(self.curve, widths, arms)
         return self._gates[key]

@@ -20,7 +20,7 @@ from runtime.propose import Block, Until
 from runtime.script import Rollouts, Script
 from runtime.settings import BY_SCHEMA, Method
 from runtime.tree import Nodes
-from runtime.trial import Arm, Trial
+from runtime.trial import ARMS, Arm, Trial
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -88,6 +88,13 @@ def widths_of(draft: DraftDims, method: Method) -> tuple[int, ...]:
         return (draft.block,)
     half = (draft.block // 2,) if draft.block // 2 >= NARROWEST else ()
     return (*half, draft.block)
+
+
+def arms_of(draft: DraftDims, method: Method) -> tuple[Arm, ...]:
+    """Ways of decoding that a method's gate tries. A target that drafts ahead says how sure it is
+    of each draft, so that whole blocks show nothing that it does not know."""
+    arms = ARMS[method]
+    return arms[1:] if draft.of_target and method in BY_SCHEMA else arms
 
 
 class Width(NamedTuple):

@@ -104,7 +104,7 @@ class Proposer:
         """What the target drafted before, and masks behind it."""
         assert isinstance(self.drafter, SelfDrafter)
         offer = self.drafter.offer(rollouts, self.script, until)
-        if self.gate is None or self.arm == "whole":
+        if self.gate is None:
             split = Split.whole(offer, self.drafter.most_rows)
         else:
             split = self.gate.split(offer, rollouts, self.script, sampling.temperature > 0)

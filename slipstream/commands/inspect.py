@@ -195,10 +195,9 @@ def _drafter(manifest: Manifest) -> Iterator[tuple[str, str]]:
     masks = "fixed tokens" if draft.scaffold_in_block else "masks"
     head = "" if draft.head_top_k is None else ", a head of its own"
     markov = ", a Markov head" if draft.markov else ""
-    yield (
-        "drafter",
-        f"{draft.method}, {_network(draft)}, blocks of {draft.block} with {masks}{head}{markov}",
-    )
+    rows = ", rows of values alone" if draft.value_rows else ""
+    blocks = f"blocks of {draft.block} with {masks}{rows}"
+    yield "drafter", f"{draft.method}, {_network(draft)}, {blocks}{head}{markov}"
 
 
 def _language(bundle: Bundle) -> str:

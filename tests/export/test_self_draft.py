@@ -26,6 +26,7 @@ from runtime.errors import SlipstreamError
 from runtime.graphs import Graphs
 from runtime.scaffold import VALUE, Scaffold, Span
 from runtime.schema import schema_blocks
+from runtime.self_drafter import SelfDrafter
 from runtime.settings import DRAFTING, DecodeSettings
 from slipstream.estimate.bundle_shape import shape_of
 from tests.export.conftest import LIMITS
@@ -91,6 +92,7 @@ def test_another_drafter_goes_before_it(altered: Alter, drafter: Path, tmp_path:
         ({"mask_token_id": 300}, "self_draft.mask_token_id"),
         ({"mask_token_id": -1}, "self_draft.mask_token_id"),
         ({"width": 3}, "self_draft.width"),
+        ({"value_rows": "some"}, "self_draft.value_rows"),
         ("yes", "self_draft"),
         ([], "self_draft"),
     ],
@@ -121,7 +123,52 @@ def test_it_decodes_what_the_target_says(altered: Alter, tmp_path: Path) -> None
             settings = DecodeSettings(method, block=8, nodes=6, paths=2, rollouts=rollouts)
             found = decoder.decode(prompt, scaffold, settings, "tail")
             assert np.array_equal(found.tokens, plain.tokens)
-            assert found.stats.draft_passes > 0
+            assert found.stats.proposed > 0
+            assert (found.stats.draft_passes > 0) == (method != "scaffold-spec")
+
+
+@pytest.mark.parametrize("value_rows", [False, True])
+def test_a_draft_ahead_is_that_of_torch(altered: Alter, tmp_path: Path, value_rows: bool) -> None:
+    """Two layers of attention under one dense mask: masks see all, and what stands sees no mask."""
+    target, out = altered(self_draft=SAID | {"value_rows": value_rows}), tmp_path / "bundle"
+    export_bundle(target, None, out, limits=LIMITS, check_parity=False)
+    graphs = Graphs(Bundle.open(out), lambda path: OnnxEngine(path, threads=1))
+    model, drafted = load_target(target).eval(), 0
+    scaffold = Scaffold(
+        tokens=np.where(np.arange(24) % 5 == 2, 7, VALUE),
+        allowed_id=np.zeros(24, np.int64),
+        allowed_sets=np.ones((1, 300), np.bool_),
+        sections=(Span("head", 0, 10), Span("tail", 10, 24)),
+    )
+    prompt, look = np.arange(20, 30), SelfDrafter.look
+    fixed = np.concatenate([prompt, scaffold.tokens])
+
+    def watched(drafter: SelfDrafter, hidden: Any, block: Any, accepted: Any, *rest: Any) -> None:
+        nonlocal drafted
+        look(drafter, hidden, block, accepted, *rest)
+        assert block.ahead is not None
+        for n, window in enumerate(drafter.windows):
+            if not window.fresh or len(window.places) == 0:
+                continue
+            end = block.positions[n][block.real[n]].max() + 1
+            masks = block.positions[n][block.ahead[n]]
+            known = rest[0].tokens[n, :end]
+            shown = np.concatenate([known, np.where(fixed[masks] < 0, 257, fixed[masks])])
+            seen = torch.ones(len(shown), len(shown)).tril()
+            seen[end:] = 1
+            bias = torch.zeros_like(seen).masked_fill(seen == 0, -1e30)[None, None]
+            at = torch.from_numpy(np.concatenate([np.arange(end), masks]))[None]
+            state = model.model(torch.from_numpy(shown)[None], attention_mask=bias, position_ids=at)
+            rows = end + np.searchsorted(masks, window.places - 1)
+            wanted = model.lm_head(state[0][0, rows]).detach().numpy()
+            np.testing.assert_allclose(window.logits, wanted, atol=2e-3)
+            drafted += len(rows)
+
+    settings = DecodeSettings("scaffold-spec", block=5, rollouts=2)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(SelfDrafter, "look", watched)
+        Decoder(graphs, None).decode(prompt, scaffold, settings, "tail")
+    assert drafted > 4
 
 
 def test_section_diffusion_is_that_of_torch(altered: Alter, tmp_path: Path) -> None:

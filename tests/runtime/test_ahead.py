@@ -19,6 +19,7 @@ from runtime.self_drafter import SelfDrafter
 from runtime.settings import RULES, DecodeSettings, Sampling
 from runtime.telemetry import FrameStats
 from runtime.tree import causal, looking_ahead
+from runtime.trial import ARMS
 from tests.runtime.filling import VOCAB, FillingEngine, filling_graphs, scaffold_in
 
 PROMPT = np.asarray([1, 3, 0, 2, 4])
@@ -189,6 +190,13 @@ def test_a_full_trunk_is_drafted_for_as_far_as_it_goes(tmp_path: Path) -> None:
             found = decoder.decode(PROMPT, scaffold, how, "s1").tokens
             assert (found == wanted).all() or rule in ("token", "block")
             decoder.cache.check_integrity()
+
+
+def test_the_gate_of_a_target_that_drafts_ahead_tries_no_whole_blocks(tmp_path: Path) -> None:
+    graphs = filling_graphs(tmp_path)
+    decoder = Decoder(graphs, measure(graphs))
+    gates = [decoder.gate(DecodeSettings(method)) for method in ("scaffold-spec", "dflash")]
+    assert [gate.arms for gate in gates if gate] == [("chain", "plain"), ARMS["dflash"]]
 
 
 def test_batches_of_rollouts_begin_with_the_same_drafts(tmp_path: Path) -> None:

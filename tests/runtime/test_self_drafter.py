@@ -224,3 +224,10 @@ def test_a_manifest_that_contradicts_itself(
     raw["draft"] |= changes
     with pytest.raises(ValidationError, match=expected):
         Manifest.model_validate(raw)
+
+
+def test_only_a_targets_own_draft_leaves_rows_out(tmp_path: Path) -> None:
+    raw = tabular_graphs(tmp_path).manifest.model_dump(mode="json")
+    raw["draft"]["value_rows"] = True
+    with pytest.raises(ValidationError, match="value_rows belongs to a target that drafts"):
+        Manifest.model_validate(raw)
