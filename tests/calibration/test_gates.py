@@ -28,6 +28,7 @@ from calibration.gates import (
 from calibration.heldout import spread
 from calibration.results import Attempt, Change, TensorError
 from drives.figures import Figure
+from planners.plan import Plan
 from runtime.bundle import GraphName
 from runtime.errors import SlipstreamError
 from tests.calibration.recorded import graph, planner, recording, windows
@@ -111,6 +112,11 @@ def test_a_graph_that_can_not_be_loaded_fails(tmp_path: Path) -> None:
     assert "can't be loaded" in attempt.broken
 
 
+def fine_of(plan: Plan) -> tuple[str, ...]:
+    """What a plan says whose rollouts all parse."""
+    return ("",) * len(plan.problems)
+
+
 def test_a_worse_candidate_is_told_by_its_plans(
     equal: tuple[Attempt, Driven],
 ) -> None:
@@ -122,9 +128,13 @@ def test_a_worse_candidate_is_told_by_its_plans(
             assert plan.trajectory is not None
             stats = replace(plan.stats, rounds=2 * plan.stats.rounds)
             moved = plan.trajectory + np.array([0.0, 3.0])
-            problems = ("parse: slot", *plan.problems[1:])
+            problems = ("parse: slot", *fine_of(plan)[1:])
             worse[way].append(replace(plan, trajectory=moved, stats=stats, problems=problems))
-    compared = Comparison(replace(driven, candidate=worse))
+    fine = {
+        way: [replace(plan, problems=fine_of(plan)) for plan in plans]
+        for way, plans in driven.source.items()
+    }
+    compared = Comparison(replace(driven, source=fine, candidate=worse))
     assert ade_gate(compared.distance("ADE@5s"), 0.02).passed is False
     tau = compared.acceptance_length()
     assert tau is not None
