@@ -99,8 +99,8 @@ def blunted() -> Iterator[None]:
     The rules are exact whatever drafts are drawn from. Where a drafter agrees with its target
     everywhere, every rule looks right, and only worse drafts can tell.
     """
-    drafters = (BlockDrafter, SelfDrafter)
-    sharp = {each: each.marginals for each in drafters}
+    drafting = ((BlockDrafter, "marginals"), (SelfDrafter, "marginals"), (SelfDrafter, "ahead"))
+    sharp = [getattr(drafter, name) for drafter, name in drafting]
 
     def flat(whole: Callable[..., Marginals]) -> Callable[..., Marginals]:
         def marginals(*given: Any) -> Marginals:
@@ -109,13 +109,13 @@ def blunted() -> Iterator[None]:
 
         return marginals
 
-    for each in drafters:
-        each.marginals = flat(each.marginals)  # type: ignore[method-assign]
+    for (drafter, name), whole in zip(drafting, sharp, strict=True):
+        setattr(drafter, name, flat(whole))
     try:
         yield
     finally:
-        for each in drafters:
-            each.marginals = sharp[each]  # type: ignore[method-assign]
+        for (drafter, name), whole in zip(drafting, sharp, strict=True):
+            setattr(drafter, name, whole)
 
 
 @contextmanager

@@ -12,6 +12,7 @@ from runtime.accept import Accepted
 from runtime.ahead import NOWHERE, Offer, Outlook, Split, Window, windows_of
 from runtime.costs import measure
 from runtime.decode import Decoder
+from runtime.proof.controls import blunted
 from runtime.scaffold import Padding
 from runtime.schema import block_ends
 from runtime.script import Rollouts, Script
@@ -190,6 +191,25 @@ def test_a_full_trunk_is_drafted_for_as_far_as_it_goes(tmp_path: Path) -> None:
             found = decoder.decode(PROMPT, scaffold, how, "s1").tokens
             assert (found == wanted).all() or rule in ("token", "block")
             decoder.cache.check_integrity()
+
+
+def test_blunted_drafts_are_those_of_masks_too(tmp_path: Path) -> None:
+    graphs = filling_graphs(tmp_path)
+    scaffold = scaffold_in("1?????", "2????????")
+
+    def accepted() -> float:
+        decoder, frames = Decoder(graphs, None), range(12)
+        how = DecodeSettings("scaffold-spec", "token", rollouts=4, sampling=Sampling(1.0), block=8)
+        stats = [
+            decoder.decode(PROMPT, scaffold, replace(how, frame=frame), "s1").stats
+            for frame in frames
+        ]
+        return sum(s.accepted for s in stats) / sum(s.proposed for s in stats)
+
+    sharp = accepted()
+    with blunted():
+        assert accepted() != sharp
+    assert accepted() == sharp
 
 
 def test_the_gate_of_a_target_that_drafts_ahead_tries_no_whole_blocks(tmp_path: Path) -> None:
