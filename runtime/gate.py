@@ -50,19 +50,23 @@ class Evidence:
 
     judged: Floats
     stood: Floats
+    prior: Floats
 
     @classmethod
-    def none(cls, places: int) -> Evidence:
-        judged = np.full(places, PRIOR_COUNT)
-        return cls(judged, judged * PRIOR_RATE)
+    def believing(cls, prior: Floats) -> Evidence:
+        """Before anything was judged: rates [K]."""
+        return cls(np.full(len(prior), PRIOR_COUNT), PRIOR_COUNT * prior, prior)
+
+    @classmethod
+    def of_places(cls, places: int) -> Evidence:
+        return cls.believing(np.full(places, PRIOR_RATE))
 
     @classmethod
     def of_sureness(cls) -> Evidence:
-        """Kinds are classes of fresh drafts, then those of others. Believed at first: a draft
-        stands as often as the drafter says."""
-        rates = np.tile((np.append(SURE, 1.0) + np.append(0.0, SURE)) / 2, 2)
-        judged = np.full(len(rates), PRIOR_COUNT)
-        return cls(judged, judged * rates)
+        """Kinds are classes of fresh drafts, then those of others. Believed at first: a draft falls
+        half as often as the drafter says, or unsure ones would never be tried."""
+        said = np.tile((np.append(SURE, 1.0) + np.append(0.0, SURE)) / 2, 2)
+        return cls.believing((1.0 + said) / 2)
 
     @property
     def rates(self) -> Floats:
@@ -76,10 +80,10 @@ class Evidence:
         self.judged = self.judged * fade + all_
         self.stood = self.stood * fade + good
 
-    def drift(self, places: Ints) -> None:
+    def drift(self, kinds: Ints) -> None:
         """Return towards the prior, so that what was judged badly once is tried again."""
-        for counts, prior in ((self.judged, PRIOR_COUNT), (self.stood, PRIOR_COUNT * PRIOR_RATE)):
-            counts[places] += DRIFT * (prior - counts[places])
+        self.judged[kinds] += DRIFT * (PRIOR_COUNT - self.judged[kinds])
+        self.stood[kinds] += DRIFT * (PRIOR_COUNT * self.prior[kinds] - self.stood[kinds])
 
 
 def widths_of(draft: DraftDims, method: Method) -> tuple[int, ...]:
@@ -182,12 +186,15 @@ class Gate:
         the stretch's pace. What is drafted behind the chain counts if the whole chain stands.
         """
         row = self._row_seconds(len(rollouts), int(rollouts.start.max()))
-        rates = self._sureness(sampled).rates[self.kinds_of(offer)]
-        stands = np.where(offer.drafted, rates, 1.0).cumprod(axis=1)
-        known = np.arange(stands.shape[1]) < offer.reach[:, None]
-        worth = known & (stands * self.pace > WORTH * row)
-        chain = worth.cumprod(axis=1).sum(axis=1)
-        whole = np.pad(stands, ((0, 0), (1, 0)), constant_values=1.0)[np.arange(len(chain)), chain]
+        evidence, kinds = self._sureness(sampled), self.kinds_of(offer)
+        rates = evidence.rates[kinds]
+        stands = np.ones((len(rollouts), 1 + rates.shape[1]))  # the anchor, and what is behind it
+        np.where(offer.drafted, rates, 1.0).cumprod(axis=1, out=stands[:, 1:])
+        worth = stands[:, 1:] * self.pace > WORTH * row
+        chain = np.minimum(worth.cumprod(axis=1).sum(axis=1), offer.reach)
+        cut = np.flatnonzero(chain < offer.reach)
+        evidence.drift(kinds[cut, chain[cut]])
+        whole = stands[np.arange(len(chain)), chain]
         lasting = self._learn_lasting(offer, rates, rollouts, script, sampled)
         worth = whole[:, None] * lasting * (self.pace - row) > row
         masks = worth.cumprod(axis=1).sum(axis=1)
@@ -259,7 +266,7 @@ class Gate:
     def _evidence(self, script: Script, width: int, sampled: bool, tree: bool) -> Evidence:
         key = len(script.scaffold), width, sampled, tree
         if key not in self.evidence:
-            self.evidence[key] = Evidence.none(len(script.scaffold))
+            self.evidence[key] = Evidence.of_places(len(script.scaffold))
         return self.evidence[key]
 
     def _sureness(self, sampled: bool) -> Evidence:

@@ -61,6 +61,8 @@ class Block:
 
     def padded(self, width: int) -> Block:
         """The same of `width` rows; those behind the last one are padding."""
+        if width == self.width:
+            return self
         last = np.minimum(np.arange(width), self.width - 1)
         grown = self._each(lambda part: part[:, last])
         grown.real[:, self.width :] = False

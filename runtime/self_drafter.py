@@ -93,10 +93,11 @@ class SelfDrafter:
             return
         with stats.stage("head"):
             logits = self.graphs.head_at(hidden, (row, mask))
-        rows, counts = np.unique(row, return_counts=True)
+        counts = np.bincount(row, minlength=len(self.windows))
         fresh = windows_of(places, counts, restrict(logits, script.bias_at(places)))
-        for which, window in zip(rows, fresh, strict=True):
-            self.windows[which] = window
+        self.windows = [
+            new if len(new.places) else old for new, old in zip(fresh, self.windows, strict=True)
+        ]
 
     def _pad(self, rollouts: Rollouts, script: Script, padding: Padding) -> None:
         """Where padding has begun, its slot is full of it."""
