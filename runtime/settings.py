@@ -22,7 +22,7 @@ RULES: dict[str, tuple[Accept, ...]] = {
     "dflash": ("block", "token", "coupled", "match"),
     "ddtree": ("coupled", "match", "rrs-wor", "traversal"),
     "spectr": ("k-seq", "rrs"),
-    "scaffold-spec": ("match", "coupled", "block", "token"),
+    "scaffold-spec": ("coupled", "match", "block", "token"),
     "section-diffusion": ("confidence",),
 }
 COLDEST = 1e-6  # below it logits overflow

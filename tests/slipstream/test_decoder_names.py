@@ -23,7 +23,7 @@ HOT = Sampling(0.5)
         (DecodeSettings(prefix_sampling=HOT), "dflash:block"),
         (DecodeSettings(method="ar", sampling=HOT, rollouts=4), "ar ×4"),
         (DecodeSettings("scaffold-spec"), "scaffold-spec"),
-        (DecodeSettings("scaffold-spec", sampling=HOT, rollouts=4), "scaffold-spec:match ×4"),
+        (DecodeSettings("scaffold-spec", sampling=HOT, rollouts=4), "scaffold-spec:coupled ×4"),
         (DecodeSettings("section-diffusion", sampling=HOT, rollouts=4), "section-diffusion ×4"),
     ],
 )
