@@ -116,7 +116,7 @@ class SelfDrafter:
     def most_rows(self) -> int:
         """Of a pass that drafts ahead, as engines are built for and the cache has room for."""
         widest = 1 + MAX_NODES if self.target_cache.forked else ROWS
-        return min(widest, self.target_cache.room)
+        return max(1, min(widest, self.target_cache.room))  # the cache says that it is full
 
     def marginals(
         self, rollouts: Rollouts, script: Script, width: Width, until: Until, stats: FrameStats

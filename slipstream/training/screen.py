@@ -71,8 +71,9 @@ class Show:
                 "no TensorBoard log without tensorboardX: pip install 'slipstream[train]'"
             )
             return
-        # steps behind the state that was left come again
-        events = writer(str(self.folder / EVENTS), purge_step=step + 1 if step else None)
+        # steps behind the state that was left come again; a file is named after the second it began
+        again = {"purge_step": step + 1 if step else None, "filename_suffix": f".{step:08d}"}
+        events = writer(str(self.folder / EVENTS), **again)
         self._events = self._stack.enter_context(events)
 
     def step(self, step: int, figures: Mapping[str, float]) -> None:

@@ -12,6 +12,7 @@ from runtime.accept import Accepted
 from runtime.ahead import NOWHERE, Offer, Outlook, Split, Window, windows_of
 from runtime.costs import measure
 from runtime.decode import Decoder
+from runtime.errors import CacheFullError
 from runtime.proof.controls import blunted
 from runtime.scaffold import Padding
 from runtime.schema import block_ends
@@ -217,6 +218,17 @@ def test_the_gate_of_a_target_that_drafts_ahead_tries_no_whole_blocks(tmp_path: 
     decoder = Decoder(graphs, measure(graphs))
     gates = [decoder.gate(DecodeSettings(method)) for method in ("scaffold-spec", "dflash")]
     assert [gate.arms for gate in gates if gate] == [("chain", "plain"), ARMS["dflash"]]
+
+
+def test_a_trunk_that_is_too_small_says_so(tmp_path: Path) -> None:
+    graphs = filling_graphs(tmp_path)
+    scaffold = scaffold_in("1??????", "2??*??")
+    for trunk in (7, 9, 11):
+        tight = graphs.manifest.limits.model_copy(update={"trunk": trunk})
+        graphs.manifest = graphs.manifest.model_copy(update={"limits": tight})
+        how = DecodeSettings("scaffold-spec", rollouts=3, sampling=Sampling(1.0))
+        with pytest.raises(CacheFullError, match="the cache's trunk is full"):
+            Decoder(graphs, None).decode(PROMPT, scaffold, how, "s1")
 
 
 def test_batches_of_rollouts_begin_with_the_same_drafts(tmp_path: Path) -> None:
