@@ -18,12 +18,18 @@ from runtime.bundle import DraftDims
 from runtime.marginals import Marginals, sureness
 from runtime.propose import Block, known_block
 from runtime.script import Rollouts, Script
+from runtime.settings import Method
 
 Array = NDArray[Any]
 Bools = NDArray[np.bool_]
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 NOWHERE = np.zeros(0, np.int64)
+
+
+def drafts_ahead(draft: DraftDims, method: Method) -> bool:
+    """Whether what a method verifies is drafted in the pass that verifies."""
+    return draft.of_target and method == "scaffold-spec"
 
 
 @dataclass(frozen=True)
@@ -69,19 +75,21 @@ class Offer:
         drafted: [N, K] which are drafts.
         confidence: [N, K] of the drafts; 0 elsewhere.
         fresh: [N] whether they are.
+        rows: that a pass may have, the anchor's among them.
     """
 
     reach: Ints
     drafted: Bools
     confidence: Floats
     fresh: Bools
+    rows: int
 
     @classmethod
     def of(
-        cls, windows: list[Window], rollouts: Rollouts, script: Script, until: int, most: int
+        cls, windows: list[Window], rollouts: Rollouts, script: Script, until: int, rows: int
     ) -> Offer:
-        """Of at most `most` tokens, for what stands before position `until`."""
-        furthest = np.clip(until - 2 - rollouts.start, 0, most)
+        """For what stands before position `until`, in a pass of at most so many rows."""
+        furthest = np.clip(until - 2 - rollouts.start, 0, rows - 1)
         ahead = rollouts.start[:, None] + np.arange(1, int(furthest.max()) + 1)
         open_ = ~script.fixed[np.minimum(ahead, len(script) - 1)]
         confidence = np.zeros(ahead.shape)
@@ -93,7 +101,7 @@ class Offer:
         reach = np.minimum(at_hand.cumprod(axis=1).sum(axis=1), furthest)
         drafted = open_ & (np.arange(ahead.shape[1]) < reach[:, None])
         fresh = np.asarray([window.fresh for window in windows])
-        return cls(reach, drafted, np.where(drafted, confidence, 0.0), fresh)
+        return cls(reach, drafted, np.where(drafted, confidence, 0.0), fresh, rows)
 
 
 @dataclass(frozen=True)
@@ -109,12 +117,12 @@ class Split:
     masks: Ints
 
     @classmethod
-    def whole(cls, offer: Offer, rows: int) -> Split:
-        """All that is offered, and what follows, in up to `rows` rows. What is left of a refused
-        draft is drafted again."""
+    def whole(cls, offer: Offer) -> Split:
+        """All that is offered, and what follows. What is left of a refused draft is drafted
+        again."""
         known = np.minimum((~offer.drafted).cumprod(axis=1).sum(axis=1), offer.reach)
         chain = np.where(offer.fresh, offer.reach, known)
-        return cls(chain, rows - 1 - chain)
+        return cls(chain, offer.rows - 1 - chain)
 
 
 @dataclass(frozen=True)
@@ -171,7 +179,6 @@ def lay_out(rollouts: Rollouts, split: Split, outlook: Outlook, until: int, most
     block = known_block(rollouts, outlook.script, width, until).padded(width)
     block.real &= np.arange(width) < ends[:, None]
     block.drafted &= block.real
-    block.draft_width = width
     block.ahead = np.zeros_like(block.real)
     for row, (end, positions) in enumerate(zip(ends, masks, strict=True)):
         here = slice(int(end), int(end) + len(positions))

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from runtime.ahead import drafts_ahead
 from runtime.bundle import DraftDims
 from runtime.costs import CostCurve
 from runtime.gate import PRIOR_RATE
@@ -136,8 +137,8 @@ class Anytime:
             return plain
         width = min(settings.block or self.draft.block, self.draft.block)
         steps, wide = (width - 1, 1) if self.draft.stepwise else (1, width)
-        if self.draft.of_target and settings.method == "scaffold-spec":
-            steps = 0  # the pass that verifies drafts
+        if drafts_ahead(self.draft, settings.method):
+            steps = 0
         rounds = tokens * (1 - PRIOR_RATE) / (1 - PRIOR_RATE**width)
         verify = self._each(curve.target_seconds, width, place)
         draft = steps * self._each(curve.draft_seconds, wide, place)

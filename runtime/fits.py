@@ -11,6 +11,7 @@ from runtime.settings import BY_SCHEMA, DRAFTING, UNVERIFIED, DecodeSettings
 
 MAX_NODES = 64  # of a tree whose size the cost curve chooses
 SLACK = 64  # rows of a branch
+ALONE = 128  # rows of a pass that verifies and drafts for one rollout
 
 
 def check_fits(manifest: Manifest, script: Script, fork: int, settings: DecodeSettings) -> None:

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from runtime.accept import Accepted
-from runtime.ahead import Offer, Split
+from runtime.ahead import Offer, Split, drafts_ahead
 from runtime.bundle import DraftDims
 from runtime.costs import CostCurve
 from runtime.propose import Block, Until
@@ -98,7 +98,7 @@ def arms_of(draft: DraftDims, method: Method) -> tuple[Arm, ...]:
     """Ways of decoding that a method's gate tries. A target that drafts ahead says how sure it is
     of each draft, so that whole blocks show nothing that it does not know."""
     arms = ARMS[method]
-    return arms[1:] if draft.of_target and method in BY_SCHEMA else arms
+    return arms[1:] if drafts_ahead(draft, method) else arms
 
 
 class Width(NamedTuple):
@@ -179,14 +179,19 @@ class Gate:
                 self._evidence(script, width, sampled, tree).drift(places)
         return best
 
-    def split(self, offer: Offer, rollouts: Rollouts, script: Script, sampled: bool) -> Split:
+    def split(
+        self, offer: Offer, kinds: Ints, rollouts: Rollouts, script: Script, sampled: bool
+    ) -> Split:
         """How much of what a target offers to verify, and how much to draft behind it.
 
         A row is worth its time while what it is expected to commit would take longer otherwise, at
         the stretch's pace. What is drafted behind the chain counts if the whole chain stands.
+
+        Args:
+            kinds: [N, K] those of the offered drafts (`kinds_of`).
         """
         row = self._row_seconds(len(rollouts), int(rollouts.start.max()))
-        evidence, kinds = self._sureness(sampled), self.kinds_of(offer)
+        evidence = self._sureness(sampled)
         rates = evidence.rates[kinds]
         stands = np.ones((len(rollouts), 1 + rates.shape[1]))  # the anchor, and what is behind it
         np.where(offer.drafted, rates, 1.0).cumprod(axis=1, out=stands[:, 1:])

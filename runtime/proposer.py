@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from runtime.ahead import Outlook, Split
+from runtime.ahead import Outlook, Split, drafts_ahead
 from runtime.best_tree import best_nodes, best_tree
 from runtime.bundle import DraftDims
 from runtime.drafter import BlockDrafter
@@ -55,8 +55,8 @@ class Proposer:
         dims = self.drafter.dims if self.drafter else None
         self.reach = Reach.of(self.settings, self.script, dims)
         self.outlook = None
-        if isinstance(self.drafter, SelfDrafter) and self.reach.ends is not None:
-            self.outlook = Outlook(self.script, self.drafter.dims, self.reach.ends)
+        if dims and drafts_ahead(dims, self.settings.method) and self.reach.ends is not None:
+            self.outlook = Outlook(self.script, dims, self.reach.ends)
 
     def propose(self, rollouts: Rollouts, until: int, sampling: Sampling) -> Block:
         """The next block of every rollout, for tokens before position `until`."""
@@ -104,13 +104,14 @@ class Proposer:
         """What the target drafted before, and masks behind it."""
         assert isinstance(self.drafter, SelfDrafter)
         offer = self.drafter.offer(rollouts, self.script, until)
+        kinds, sampled = None, sampling.temperature > 0
         if self.gate is None:
-            split = Split.whole(offer, self.drafter.most_rows)
+            split = Split.whole(offer)
         else:
-            split = self.gate.split(offer, rollouts, self.script, sampling.temperature > 0)
-        marginals = self.drafter.ahead(rollouts, outlook, split, until)
-        if self.gate:
-            marginals.block.kinds = self.gate.kinds_of(offer)
+            kinds = self.gate.kinds_of(offer)
+            split = self.gate.split(offer, kinds, rollouts, self.script, sampled)
+        marginals = self.drafter.ahead(rollouts, outlook, split, until, offer.rows)
+        marginals.block.kinds = kinds
         return self._filled(marginals, rollouts, sampling)
 
     @property

@@ -7,12 +7,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 from runtime.accept import Accepted
-from runtime.ahead import Offer, Outlook, Split, Window, lay_out, marginals_of, windows_of
+from runtime.ahead import (
+    NOWHERE,
+    Offer,
+    Outlook,
+    Split,
+    Window,
+    lay_out,
+    marginals_of,
+    windows_of,
+)
 from runtime.cache import TwoPartCache
 from runtime.drafter import block_bias, masked_block
 from runtime.engines.device import Buffer
-from runtime.fits import MAX_NODES
-from runtime.gate import ROWS, Width
+from runtime.fits import ALONE, MAX_NODES
+from runtime.gate import Width
 from runtime.graphs import Graphs
 from runtime.marginals import Marginals, empty_marginals
 from runtime.propose import Block, Until
@@ -46,11 +55,16 @@ class SelfDrafter:
 
     def offer(self, rollouts: Rollouts, script: Script, until: int) -> Offer:
         """The drafts at hand for tokens before position `until`."""
-        return Offer.of(self.windows, rollouts, script, until, self.most_rows - 1)
+        # as many rows as engines are built for and the cache has room for; it says when it is full
+        widest = 1 + MAX_NODES if self.target_cache.forked else ALONE
+        rows = max(1, min(widest, self.target_cache.room))
+        return Offer.of(self.windows, rollouts, script, until, rows)
 
-    def ahead(self, rollouts: Rollouts, outlook: Outlook, split: Split, until: int) -> Marginals:
+    def ahead(
+        self, rollouts: Rollouts, outlook: Outlook, split: Split, until: int, rows: int
+    ) -> Marginals:
         """The part of the offer that is to be verified, with masks behind it."""
-        block = lay_out(rollouts, split, outlook, until, self.most_rows)
+        block = lay_out(rollouts, split, outlook, until, rows)
         return marginals_of(block, self.windows)
 
     def look(
@@ -103,20 +117,11 @@ class SelfDrafter:
         """Where padding has begun, its slot is full of it."""
         said = rollouts.tokens[np.arange(len(rollouts)), rollouts.start]
         for row in np.flatnonzero(said == padding.token):
-            at = int(rollouts.start[row])
-            end = (
-                script.prompt + int(padding.ends[at - script.prompt]) if at >= script.prompt else at
-            )
-            if at < end:
-                places = np.arange(at + 1, end + 1)
-                vocab = script.scaffold.vocab
+            at = int(rollouts.start[row]) - script.prompt
+            places = np.arange(at + 1, padding.ends[at] + 1) if at >= 0 else NOWHERE
+            if len(places):
+                vocab, places = script.scaffold.vocab, script.prompt + places
                 self.windows[row] = Window.padding(places, padding.token, vocab)
-
-    @property
-    def most_rows(self) -> int:
-        """Of a pass that drafts ahead, as engines are built for and the cache has room for."""
-        widest = 1 + MAX_NODES if self.target_cache.forked else ROWS
-        return max(1, min(widest, self.target_cache.room))  # the cache says that it is full
 
     def marginals(
         self, rollouts: Rollouts, script: Script, width: Width, until: Until, stats: FrameStats

@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, model_validator
 
 from runtime.bundle import GraphName, Manifest
 from runtime.cache import BUCKET
-from runtime.fits import MAX_NODES
+from runtime.fits import ALONE, MAX_NODES
 
 Dim = int | str
 Range = tuple[int, int, int]  # min, opt, max
@@ -96,7 +96,10 @@ def default_profiles(manifest: Manifest, graph: GraphName) -> list[Profile]:
                 "decode": {"N": rollouts, "C": one_more},
             }
         case "head" | "draft_head":
-            rows = (1, limits.rollouts * usual, limits.rollouts * widest)
+            most = limits.rollouts * widest
+            if manifest.draft and manifest.draft.of_target:  # before the fork its passes are wider
+                most = max(most, min(prompt, ALONE))
+            rows = (1, limits.rollouts * usual, most)
             dims = {"rows": {"N": one, "S": rows}, "decode": decode}
         case "vision":  # the rig's shapes are fixed
             dims = {"rig": {}}

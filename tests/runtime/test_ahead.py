@@ -75,7 +75,9 @@ def test_a_draft_is_read_from_the_row_before_over_all_rows_verified(
     drafter, stats = SelfDrafter(graphs, cache), FrameStats()
     drafter.windows = [window_at(5, 7)]
     # places 5..13 are ?2?4?1???: two drafts and a fixed token stand, and 8 is fixed, so 9 is next
-    found = drafter.ahead(rollouts, outlook, Split(np.asarray([3]), np.asarray([9])), len(script))
+    found = drafter.ahead(
+        rollouts, outlook, Split(np.asarray([3]), np.asarray([9])), len(script), 64
+    )
     block = found.block
     assert (block.tokens[0, :4] == [4, -1, 2, -1]).all()
     assert block.drafted[0].nonzero()[0].tolist() == [1, 3]
@@ -108,7 +110,7 @@ def test_what_is_left_of_a_refused_draft_is_offered_again() -> None:
     script = Script.of(PROMPT, scaffold_in("????2???"))
     window = window_at(6, 7, 8, 10, 11)
     rollouts = rollouts_of(script, 5)
-    offer = Offer.of([window], rollouts, script, len(script), 64)
+    offer = Offer.of([window], rollouts, script, len(script), 65)
     assert offer.reach.tolist() == [6]
     assert offer.drafted.tolist() == [[True, True, True, False, True, True]]
     assert offer.fresh.tolist() == [True]
@@ -118,7 +120,7 @@ def test_what_is_left_of_a_refused_draft_is_offered_again() -> None:
     assert (offer.reach.tolist(), offer.fresh.tolist()) == ([4], [False])
     gap = Offer.of([window_at(7, 8)], rollouts_of(script, 5), script, len(script), 64)
     assert gap.reach.tolist() == [0], "nothing is known of the next token"
-    short = Offer.of([window], rollouts, script, len(script), 2)
+    short = Offer.of([window], rollouts, script, len(script), 3)
     assert (short.reach.tolist(), short.drafted.shape) == ([2], (1, 2))
     ends = Offer.of([window], rollouts, script, 9, 64)
     assert ends.reach.tolist() == [2], "what ends a stretch is the target's own word"

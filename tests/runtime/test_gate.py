@@ -282,7 +282,7 @@ def offer_of(*confidences: float, fresh: bool = True) -> Offer:
     """Drafts behind position 4, for one rollout."""
     sure = np.asarray([confidences])
     reach = np.asarray([sure.shape[1]])
-    return Offer(reach, np.ones(sure.shape, np.bool_), sure, np.asarray([fresh]))
+    return Offer(reach, np.ones(sure.shape, np.bool_), sure, np.asarray([fresh]), 128)
 
 
 def splitting_gate(pace: float = PACE) -> Gate:
@@ -292,7 +292,8 @@ def splitting_gate(pace: float = PACE) -> Gate:
 
 
 def split(gate: Gate, offer: Offer, sampled: bool = False) -> tuple[int, int]:
-    found = gate.split(offer, rollouts_at(*[4] * len(offer.reach)), SCRIPT, sampled)
+    rollouts = rollouts_at(*[4] * len(offer.reach))
+    found = gate.split(offer, gate.kinds_of(offer), rollouts, SCRIPT, sampled)
     return int(found.chain[0]), int(found.masks[0])
 
 
@@ -301,7 +302,7 @@ def test_rows_are_verified_while_they_are_worth_their_time() -> None:
     assert split(splitting_gate(), offer_of(0.9995, 0.9995, 0.01, *[0.9995] * 4))[0] == 2
     assert split(splitting_gate(0.1), offer_of(0.9995, 0.9995, 0.01, 0.9995))[0] == 4
     assert split(splitting_gate(1e-3), offer_of(*[0.9995] * 7)) == (0, 0)
-    nothing = Offer(np.zeros(1, int), np.zeros((1, 0), bool), np.zeros((1, 0)), np.ones(1, bool))
+    nothing = Offer(np.zeros(1, int), np.zeros((1, 0), bool), np.zeros((1, 0)), np.ones(1, bool), 9)
     assert split(splitting_gate(), nothing)[0] == 0
 
 
@@ -352,7 +353,7 @@ def test_masks_reach_as_far_as_drafts_lasted() -> None:
 def test_rollouts_share_the_width_of_a_pass() -> None:
     gate = splitting_gate(12e-3)
     sure = np.asarray([[0.9995] * 6, [0.01] * 6])
-    offer = Offer(np.full(2, 6), np.ones((2, 6), bool), sure, np.ones(2, bool))
-    found = gate.split(offer, rollouts_at(4, 4), SCRIPT, False)
+    offer = Offer(np.full(2, 6), np.ones((2, 6), bool), sure, np.ones(2, bool), 128)
+    found = gate.split(offer, gate.kinds_of(offer), rollouts_at(4, 4), SCRIPT, False)
     assert found.chain.tolist() == [6, 0]
     assert len(set((found.chain + found.masks).tolist())) == 1

@@ -77,6 +77,27 @@ def test_the_decoder_s_passes_fit(bundle: Bundle) -> None:
         assert any(profile.fits(dict(sizes)) for profile in profiles), (graph, sizes)
 
 
+def test_the_passes_of_a_target_that_drafts_ahead_fit() -> None:
+    """Before the fork they are wider than a tree, in a bundle for a single rollout too."""
+    planner = slipstream.load(slipstream.shipped_bundle("fast-ddrive"))
+    seen = _record(planner)
+    window = slipstream.windows(slipstream.open_drive("synthetic"))[0]
+    manifest = planner.bundle.manifest
+    alone = manifest.model_copy(
+        update={"limits": manifest.limits.model_copy(update={"rollouts": 1})}
+    )
+    for n, within in ((1, alone), (manifest.limits.rollouts, manifest)):
+        sampling = slipstream.Sampling(temperature=0.5 if n > 1 else 0.0)
+        settings = slipstream.DecodeSettings("scaffold-spec", rollouts=n, sampling=sampling)
+        for _ in range(3):
+            planner.plan(window.observation, settings)
+        for graph, sizes in seen:
+            profiles = default_profiles(within, graph)
+            assert any(profile.fits(dict(sizes)) for profile in profiles), (graph, sizes)
+        assert max(dict(sizes)["S"] for graph, sizes in seen if graph == "head") > 65
+        seen.clear()
+
+
 def _specs(bundle: Bundle, graph: GraphName) -> list[tuple[int | str, ...]]:
     from runtime.engines.onnx import OnnxEngine
 
