@@ -3,67 +3,31 @@
 Fast-dDrive (arXiv 2605.23163) drafts a block in a bidirectional pass and verifies it in a causal
 one. Here masks stand behind the rows to be verified: they see those rows and each other, and no row
 to be verified sees them. So a pass verifies what it verified anyway, and drafts what follows if all
-of that stands. What was drafted behind a refused token is not lost: it is offered again.
+of that stands. What was drafted behind a refused token is not lost: it is offered again, and so is
+what the pass drafted behind it.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from runtime.bundle import DraftDims
-from runtime.marginals import Marginals, sureness
 from runtime.propose import Block, known_block
 from runtime.script import Rollouts, Script
 from runtime.settings import Method
+from runtime.window import FRESH, NOWHERE, Window
 
-Array = NDArray[Any]
 Bools = NDArray[np.bool_]
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
-NOWHERE = np.zeros(0, np.int64)
 
 
 def drafts_ahead(draft: DraftDims, method: Method) -> bool:
     """Whether what a method verifies is drafted in the pass that verifies."""
     return draft.of_target and method == "scaffold-spec"
-
-
-@dataclass(frozen=True)
-class Window:
-    """What was drafted for a rollout and is not decided yet.
-
-    Attributes:
-        places: [M] positions, in order.
-        logits: [M, V] restricted.
-        confidence: [M] probability of each place's likeliest token.
-        fresh: whether all that was assumed when it was drafted came true.
-    """
-
-    places: Ints
-    logits: Array
-    confidence: Floats
-    fresh: bool = True
-
-    @classmethod
-    def empty(cls, vocab: int) -> Window:
-        return cls(NOWHERE, np.zeros((0, vocab), np.float32), np.zeros(0))
-
-    @classmethod
-    def padding(cls, places: Ints, token: int, vocab: int) -> Window:
-        """Of places that are surely padding."""
-        sure = np.full((1, vocab), -np.inf, np.float32)
-        sure[0, token] = 0.0
-        logits = np.broadcast_to(sure, (len(places), vocab))
-        return cls(places, logits, np.ones(len(places)))
-
-    def behind(self, place: int) -> Window:
-        """What is left of it behind a place whose token came otherwise, or was not drafted."""
-        left = int(np.searchsorted(self.places, place, side="right"))
-        return Window(self.places[left:], self.logits[left:], self.confidence[left:], False)
 
 
 @dataclass(frozen=True)
@@ -74,14 +38,14 @@ class Offer:
         reach: [N] how many of them are known or drafted without a gap, and may be verified.
         drafted: [N, K] which are drafts.
         confidence: [N, K] of the drafts; 0 elsewhere.
-        fresh: [N] whether they are.
+        rests: [N, K] what they rest on; FRESH elsewhere.
         rows: that a pass may have, the anchor's among them.
     """
 
     reach: Ints
     drafted: Bools
     confidence: Floats
-    fresh: Bools
+    rests: Ints
     rows: int
 
     @classmethod
@@ -92,16 +56,23 @@ class Offer:
         furthest = np.clip(until - 2 - rollouts.start, 0, rows - 1)
         ahead = rollouts.start[:, None] + np.arange(1, int(furthest.max()) + 1)
         open_ = ~script.fixed[np.minimum(ahead, len(script) - 1)]
-        confidence = np.zeros(ahead.shape)
+        confidence, rests = np.zeros(ahead.shape), np.full(ahead.shape, FRESH)
         for row, window in enumerate(windows):
-            column = window.places - rollouts.start[row] - 1
-            inside = column < ahead.shape[1]
-            confidence[row, column[inside]] = window.confidence[inside]
+            if window.drafts is not None:
+                column = window.places - rollouts.start[row] - 1
+                inside = column < ahead.shape[1]
+                confidence[row, column[inside]] = window.drafts.confidence[inside]
+                rests[row, column[inside]] = window.rests[inside]
         at_hand = ~open_ | (confidence > 0)
         reach = np.minimum(at_hand.cumprod(axis=1).sum(axis=1), furthest)
         drafted = open_ & (np.arange(ahead.shape[1]) < reach[:, None])
-        fresh = np.asarray([window.fresh for window in windows])
-        return cls(reach, drafted, np.where(drafted, confidence, 0.0), fresh, rows)
+        confidence, rests = np.where(drafted, confidence, 0.0), np.where(drafted, rests, FRESH)
+        return cls(reach, drafted, confidence, rests, rows)
+
+    @property
+    def fresh(self) -> Bools:
+        """[N] whether all drafts are."""
+        return np.asarray((self.rests == FRESH).all(axis=1))
 
 
 @dataclass(frozen=True)
@@ -186,18 +157,3 @@ def lay_out(rollouts: Rollouts, split: Split, outlook: Outlook, until: int, most
         block.positions[row, here] = positions
         block.tokens[row, here] = outlook.shown(positions)
     return block
-
-
-def marginals_of(block: Block, windows: list[Window]) -> Marginals:
-    """What the windows say of the block's drafts."""
-    parts = []
-    for positions, drafted, window in zip(block.positions, block.drafted, windows, strict=True):
-        parts.append(window.logits[np.searchsorted(window.places, positions[drafted])])
-    return Marginals(block, parts[0] if len(parts) == 1 else np.concatenate(parts))
-
-
-def windows_of(places: Ints, counts: Ints, logits: Array) -> list[Window]:
-    """Fresh windows of some rollouts, of so many [n] values each: places [M], logits [M, V]."""
-    sure, ends = sureness(logits), counts.cumsum()
-    cuts = [slice(end - count, end) for end, count in zip(ends, counts, strict=True)]
-    return [Window(places[cut], logits[cut], sure[cut]) for cut in cuts]

@@ -107,6 +107,7 @@ class DraftDims(AttentionDims):
     head_top_k: Size | None = None
     # what the token before a slot adds to its logits (safetensors); None: slots are independent
     markov: FileName | None = None
+    markov_gated: bool = False  # by the state that a slot is read from
 
     @property
     def stepwise(self) -> bool:
@@ -133,8 +134,8 @@ class DraftDims(AttentionDims):
             raise ValueError("head_top_k belongs to a drafter with a head of its own")
         if self.value_rows and not self.of_target:
             raise ValueError("value_rows belongs to a target that drafts for itself")
-        if self.of_target and self.markov is not None:
-            raise ValueError("markov belongs to a drafter of its own")
+        if self.markov_gated and not (self.of_target and self.markov):
+            raise ValueError("markov_gated belongs to a target that drafts for itself, with markov")
         return self
 
 

@@ -21,6 +21,7 @@ from runtime.script import Rollouts, Script
 from runtime.settings import BY_SCHEMA, Method
 from runtime.tree import Nodes
 from runtime.trial import ARMS, Arm, Trial
+from runtime.window import MISLED
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -31,7 +32,7 @@ DRIFT = 0.01  # how far belief returns to the prior when a place is passed witho
 MARGIN = 1.03  # a draft must promise this much more per second, or noise decides
 NARROWEST = 4  # half a block is worth offering from this width on
 WORTH = 1.3  # a row verified behind others must be expected to commit this much more than it costs
-# what a draft's likeliest token must reach in probability for each class of sureness but the lowest
+# what a draft's confidence must reach for each class of sureness but the lowest
 SURE = np.asarray([0.3, 0.45, 0.6, 0.7, 0.8, 0.87, 0.92, 0.95, 0.97, 0.985, 0.993, 0.997, 0.999])
 AHEAD = 64  # values that a target drafts behind the rows it verifies, at most
 ROWS = 128  # of a pass, per rollout, that costs are tabulated for
@@ -45,7 +46,7 @@ class Evidence:
     """How often drafts of each kind [K] were judged, and how often they stood.
 
     A kind is a place of the output, since places differ (a sign is easy, a last digit is hard), or
-    a class of how sure the drafter was.
+    a class of how sure the drafter was, for each of what a draft may rest on.
     """
 
     judged: Floats
@@ -63,9 +64,10 @@ class Evidence:
 
     @classmethod
     def of_sureness(cls) -> Evidence:
-        """Kinds are classes of fresh drafts, then those of others. Believed at first: a draft falls
-        half as often as the drafter says, or unsure ones would never be tried."""
-        said = np.tile((np.append(SURE, 1.0) + np.append(0.0, SURE)) / 2, 2)
+        """Kinds are classes of fresh drafts, then those of drafts that are not (`runtime.window`).
+        Believed at first: a draft falls half as often as the drafter says, or unsure ones would
+        never be tried."""
+        said = np.tile((np.append(SURE, 1.0) + np.append(0.0, SURE)) / 2, 1 + MISLED)
         return cls.believing((1.0 + said) / 2)
 
     @property
@@ -207,9 +209,9 @@ class Gate:
         return Split(chain, int((chain + masks).max()) - chain)
 
     def kinds_of(self, offer: Offer) -> Ints:
-        """[N, K] kind of each offered draft: how sure the drafter was, and whether it is fresh."""
+        """[N, K] kind of each offered draft: how sure the drafter was, and what it rests on."""
         kinds = np.searchsorted(SURE, offer.confidence, side="right")
-        return np.asarray(kinds + (len(SURE) + 1) * ~offer.fresh[:, None])
+        return np.asarray(kinds + (len(SURE) + 1) * offer.rests)
 
     def _learn_lasting(
         self, offer: Offer, rates: Floats, rollouts: Rollouts, script: Script, sampled: bool

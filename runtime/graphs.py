@@ -266,16 +266,16 @@ class Graphs:
 
     def head_at(self, hidden: Buffer, at: tuple[Ints64, ...]) -> Array:
         """[M, V] logits of M rows of hidden [N, S, d], as `np.nonzero` names them."""
-        logits: Array = self.head(self._rows_at(hidden, at))[0]
+        logits: Array = self.head(self.rows_at(hidden, at))[0]
         return logits
 
     def draft_head_at(self, hidden: Buffer, at: tuple[Ints64, ...]) -> Array:
         """`head_at` for the drafter's head."""
-        logits: Array = self.draft_head(self._rows_at(hidden, at))[0]
+        logits: Array = self.draft_head(self.rows_at(hidden, at))[0]
         return logits
 
-    def _rows_at(self, hidden: Buffer, at: tuple[Ints64, ...]) -> Buffer:
-        """[1, M, d]"""
+    def rows_at(self, hidden: Buffer, at: tuple[Ints64, ...]) -> Buffer:
+        """[1, M, d] the M rows of hidden [N, S, d] that `np.nonzero` names."""
         rows = at[0] * hidden.shape[1] + at[1]
         gathered: Buffer = self.device.gather([(hidden, rows[None])])
         return gathered
@@ -356,4 +356,6 @@ def _markov(bundle: Bundle) -> Markov | None:
     draft = bundle.manifest.draft
     if draft is None or draft.markov is None:
         return None
-    return Markov.load(bundle.folder / draft.markov, bundle.manifest.target.vocab)
+    target = bundle.manifest.target
+    width = target.width if draft.markov_gated else None
+    return Markov.load(bundle.folder / draft.markov, target.vocab, width)

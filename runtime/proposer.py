@@ -19,7 +19,7 @@ from runtime.race import Race
 from runtime.schema import Reach
 from runtime.script import Rollouts, Script
 from runtime.self_drafter import SelfDrafter
-from runtime.settings import BY_SCHEMA, DecodeSettings, Sampling
+from runtime.settings import BY_SCHEMA, FOLLOWING, DecodeSettings, Sampling
 from runtime.shapes import chain, drawn_nodes, paths, sampled_tree
 from runtime.telemetry import FrameStats
 from runtime.tree import Nodes
@@ -103,16 +103,20 @@ class Proposer:
     ) -> Block:
         """What the target drafted before, and masks behind it."""
         assert isinstance(self.drafter, SelfDrafter)
-        offer = self.drafter.offer(rollouts, self.script, until)
-        kinds, sampled = None, sampling.temperature > 0
+        sampled = sampling.temperature > 0
+        draws = self.draws if sampled and self.settings.rule == "coupled" else None
+        offer = self.drafter.offer(rollouts, self.script, until, sampling, draws)
+        kinds = None
         if self.gate is None:
             split = Split.whole(offer)
         else:
             kinds = self.gate.kinds_of(offer)
             split = self.gate.split(offer, kinds, rollouts, self.script, sampled)
-        marginals = self.drafter.ahead(rollouts, outlook, split, until, offer.rows)
-        marginals.block.kinds = kinds
-        return self._filled(marginals, rollouts, sampling)
+        block = self.drafter.ahead(rollouts, outlook, split, until, offer.rows)
+        block.kinds = kinds
+        if sampled and self.settings.rule not in FOLLOWING and block.drafted.any():
+            return self._drawn(self.drafter.said(block), rollouts, sampling)
+        return block
 
     @property
     def _best_first(self) -> bool:

@@ -3,33 +3,30 @@ the rows that a pass verifies."""
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
 from runtime.accept import Accepted
-from runtime.ahead import (
-    NOWHERE,
-    Offer,
-    Outlook,
-    Split,
-    Window,
-    lay_out,
-    marginals_of,
-    windows_of,
-)
+from runtime.ahead import Offer, Outlook, Split, lay_out
 from runtime.cache import TwoPartCache
 from runtime.drafter import block_bias, masked_block
+from runtime.draws import Draws
 from runtime.engines.device import Buffer
 from runtime.fits import ALONE, MAX_NODES
 from runtime.gate import Width
 from runtime.graphs import Graphs
-from runtime.marginals import Marginals, empty_marginals
+from runtime.marginals import Marginals, Said, empty_marginals
 from runtime.propose import Block, Until
 from runtime.sampling import restrict
-from runtime.scaffold import Padding
+from runtime.scaffold import VALUE, Padding
 from runtime.script import Rollouts, Script
+from runtime.settings import Sampling
 from runtime.telemetry import FrameStats
+from runtime.window import NOWHERE, Window, decided, filled, marginals_of, windows_of
 
+Array = NDArray[Any]
 Bools = NDArray[np.bool_]
 Ints = NDArray[np.int64]
 
@@ -50,11 +47,27 @@ class SelfDrafter:
         draft = graphs.manifest.draft
         assert draft is not None
         self.graphs, self.target_cache, self.dims = graphs, target_cache, draft
-        self.windows = [Window.empty(graphs.manifest.target.vocab)]
+        self.windows = [Window.empty(graphs.manifest.target.vocab, graphs.markov)]
+        self._sampling = Sampling()  # that the windows' drafts were chosen for
         self._stem: list[Window] | None = None  # that of the rollout that parted
 
-    def offer(self, rollouts: Rollouts, script: Script, until: int) -> Offer:
-        """The drafts at hand for tokens before position `until`."""
+    def offer(
+        self,
+        rollouts: Rollouts,
+        script: Script,
+        until: int,
+        sampling: Sampling,
+        draws: Draws | None,
+    ) -> Offer:
+        """The drafts at hand for tokens before position `until`.
+
+        Args:
+            draws: see `runtime.window.decided`.
+        """
+        if sampling != self._sampling:
+            self.windows = [window.undecided for window in self.windows]
+            self._sampling = sampling
+        self.windows = decided(self.windows, rollouts, sampling, draws)
         # as many rows as engines are built for and the cache has room for; it says when it is full
         widest = 1 + MAX_NODES if self.target_cache.forked else ALONE
         rows = max(1, min(widest, self.target_cache.room))
@@ -62,9 +75,13 @@ class SelfDrafter:
 
     def ahead(
         self, rollouts: Rollouts, outlook: Outlook, split: Split, until: int, rows: int
-    ) -> Marginals:
+    ) -> Block:
         """The part of the offer that is to be verified, with masks behind it."""
-        block = lay_out(rollouts, split, outlook, until, rows)
+        return filled(lay_out(rollouts, split, outlook, until, rows), self.windows)
+
+    def said(self, block: Block) -> Marginals:
+        """What was said of the drafts of a block that is part of an offer, for who draws others."""
+        block.tokens[block.drafted] = VALUE
         return marginals_of(block, self.windows)
 
     def look(
@@ -76,15 +93,19 @@ class SelfDrafter:
         script: Script,
         stats: FrameStats,
     ) -> None:
-        """Read what the pass drafted for rollouts whose rows all stood; of others, and where it
-        drafted nothing, keep what is left.
+        """Read what the pass drafted. Of rollouts whose rows did not all stand, and where it
+        drafted nothing, what is left of earlier drafts is kept, too.
 
         Args:
             hidden: [N, W, d] of the pass over the block.
             rollouts: at their new anchors.
         """
         starts = rollouts.start
-        self.windows = [window.behind(at) for window, at in zip(self.windows, starts, strict=True)]
+        tokens = rollouts.tokens[np.arange(len(rollouts)), starts]
+        self.windows = [
+            window.behind(at, token)
+            for window, at, token in zip(self.windows, starts, tokens, strict=True)
+        ]
         self._read(hidden, block, accepted, script, stats)
         if script.scaffold.padding:
             self._pad(rollouts, script, script.scaffold.padding)
@@ -99,18 +120,20 @@ class SelfDrafter:
     ) -> None:
         assert block.ahead is not None
         stood = accepted.length == block.limit
-        row, mask = np.nonzero(block.ahead & stood[:, None])
+        rows = block.ahead.copy()
+        fell = np.flatnonzero(~stood & block.ahead.any(axis=1))
+        rows[fell, block.limit[fell]] = True  # the last row of the chain says what follows it
+        row, mask = np.nonzero(rows)
         places = block.positions[row, mask] + 1
         read = ~script.fixed[places]
         row, mask, places = row[read], mask[read], places[read]
         if len(row) == 0:
             return
-        with stats.stage("head"):
-            logits = self.graphs.head_at(hidden, (row, mask))
-        counts = np.bincount(row, minlength=len(self.windows))
-        fresh = windows_of(places, counts, restrict(logits, script.bias_at(places)))
+        said = self.read(hidden, (row, mask), script.bias_at(places), stats)
+        fresh = windows_of(places, np.bincount(row, minlength=len(self.windows)), said)
         self.windows = [
-            new if len(new.places) else old for new, old in zip(fresh, self.windows, strict=True)
+            (new if whole else old.and_then(new)) if len(new.places) else old
+            for new, old, whole in zip(fresh, self.windows, stood, strict=True)
         ]
 
     def _pad(self, rollouts: Rollouts, script: Script, padding: Padding) -> None:
@@ -120,8 +143,12 @@ class SelfDrafter:
             at = int(rollouts.start[row]) - script.prompt
             places = np.arange(at + 1, padding.ends[at] + 1) if at >= 0 else NOWHERE
             if len(places):
-                vocab, places = script.scaffold.vocab, script.prompt + places
-                self.windows[row] = Window.padding(places, padding.token, vocab)
+                self.windows[row] = Window.padding(
+                    script.prompt + places,
+                    padding.token,
+                    script.scaffold.vocab,
+                    self.graphs.markov,
+                )
 
     def marginals(
         self, rollouts: Rollouts, script: Script, width: Width, until: Until, stats: FrameStats
@@ -150,9 +177,22 @@ class SelfDrafter:
         stats.draft_passes += 1
         block = block.first(width.verify)
         row, slot = np.nonzero(block.drafted)
+        bias = script.bias_at(block.positions[row, slot])
+        return Marginals.of(block, self.read(hidden, (row, slot - 1), bias, stats))
+
+    def read(self, hidden: Buffer, at: tuple[Ints, ...], bias: Array, stats: FrameStats) -> Said:
+        """What rows of hidden [N, W, d] say of the slots behind them.
+
+        Args:
+            bias: [M, V] the scaffold's, of the slots.
+        """
+        graphs, markov = self.graphs, self.graphs.markov
         with stats.stage("head"):
-            logits = self.graphs.head_at(hidden, (row, slot - 1))
-        return Marginals(block, restrict(logits, script.bias_at(block.positions[row, slot])))
+            rows = graphs.rows_at(hidden, at)
+            logits, gates = graphs.head(rows)[0], None
+            if markov is not None and markov.gate is not None:
+                gates = markov.gates(np.asarray(graphs.device.to_host(rows)[0], np.float32))
+        return Said(restrict(logits, bias), markov, gates)
 
     # What a drafter with a cache of its own has to follow, the target's cache goes through anyway.
 
@@ -163,9 +203,10 @@ class SelfDrafter:
         """Nothing waits."""
 
     def fork(self, n: int) -> None:
-        """The target's cache has forked; what was drafted holds for every branch."""
+        """The target's cache has forked; what was said holds for every branch, and each chooses
+        its own drafts."""
         if self._stem is None:
-            self._stem = self.windows
+            self._stem = [window.undecided for window in self.windows]
         self.windows = self._stem * n
 
     def keep(self, rows: Ints) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from runtime.marginals import Marginals
+from runtime.marginals import Marginals, Some, settle
 from runtime.propose import Block, pad_with_anchor
 from runtime.race import Race
 from runtime.sampling import draw
@@ -35,16 +35,16 @@ def chain(
         of_slots: Floats | Race | None = marginals.raced(numbers)
     else:
         of_slots = None if numbers is None else numbers[at]
-    for some in marginals.in_order(at[1]):
-        row, place = at[0][some], at[1][some]
-        previous = block.tokens[row, place - 1]
+
+    def drawn(some: Some, previous: Ints) -> Ints:
         if given is None or of_slots is None:
-            block.tokens[row, place] = marginals.likeliest(some, previous)
-        else:
-            block.tokens[row, place] = given(some, previous).draw(of_slots[some])
+            return marginals.likeliest(some, previous)
+        return given(some, previous).draw(of_slots[some])
+
+    settle(block.tokens, at, marginals, drawn)
     pad_with_anchor(block)
     if want_q and given is not None:
-        block.q = given.drawn_from(block)
+        block.q = given.drawn_from(block, marginals.slots)
     return block
 
 
@@ -59,7 +59,7 @@ def drawn_nodes(marginals: Marginals, sampling: Sampling, budget: int) -> Nodes:
     n, w = block.tokens.shape
     ranks = min(budget, SIBLINGS)
     # what is drawn must not change the shape: where it matters, along the likeliest tokens
-    q = marginals.under(sampling).along_the_likeliest()
+    q = marginals.under(sampling).along_the_likeliest(block)
     falls = DOUBT * (1.0 - np.square(q).sum(axis=-1))
     chances = np.full((n, w - 1, ranks), -np.inf)
     chances[block.real[:, 1:] & ~block.drafted[:, 1:], 0] = 0.0
@@ -104,7 +104,7 @@ def sampled_tree(
             block.real[rollout[at], row[at]] = left[np.arange(len(left)), column] > 0
     if not block.real[rollout, row].all():
         _drop(block)
-    block.q = given.drawn_from(block)
+    block.q = given.drawn_from(block, marginals.slots)
     return block
 
 
@@ -121,7 +121,7 @@ def paths(marginals: Marginals, k: int, sampling: Sampling, u: Floats) -> Block:
         row, place = at[0][some], at[1][some]
         drawn[row, place] = given(some, drawn[row, place - 1]).draw(u[row, place])
     block = merged_paths(chain_block, drawn)
-    block.q = given.drawn_from(block)
+    block.q = given.drawn_from(block, marginals.slots)
     return block
 
 

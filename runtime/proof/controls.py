@@ -15,7 +15,7 @@ from runtime.cache import TwoPartCache
 from runtime.drafter import BlockDrafter
 from runtime.engines.device import Buffer
 from runtime.graphs import Graphs
-from runtime.marginals import Marginals
+from runtime.marginals import Slots
 from runtime.propose import Block
 from runtime.self_drafter import SelfDrafter
 from runtime.settings import Accept
@@ -99,15 +99,16 @@ def blunted() -> Iterator[None]:
     The rules are exact whatever drafts are drawn from. Where a drafter agrees with its target
     everywhere, every rule looks right, and only worse drafts can tell.
     """
-    drafting = ((BlockDrafter, "marginals"), (SelfDrafter, "marginals"), (SelfDrafter, "ahead"))
+    drafting = (BlockDrafter, "marginals"), (SelfDrafter, "read")
     sharp = [getattr(drafter, name) for drafter, name in drafting]
 
-    def flat(whole: Callable[..., Marginals]) -> Callable[..., Marginals]:
-        def marginals(*given: Any) -> Marginals:
+    def flat(whole: Callable[..., Slots]) -> Callable[..., Slots]:
+        def said(*given: Any) -> Slots:
             found = whole(*given)
-            return Marginals(found.block, BLUNT * found.logits, found.markov)
+            found.logits = BLUNT * found.logits
+            return found
 
-        return marginals
+        return said
 
     for (drafter, name), whole in zip(drafting, sharp, strict=True):
         setattr(drafter, name, flat(whole))

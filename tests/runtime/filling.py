@@ -7,18 +7,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
+from safetensors.numpy import save_file
 
 from runtime.bundle import Bundle, DraftDims, Manifest
 from runtime.draws import Draws
 from runtime.graphs import Graphs
+from runtime.markov import GATE, TABLES
 from runtime.sampling import distribution, restrict
 from runtime.scaffold import VALUE, Scaffold, Span
 from runtime.settings import Sampling
-from tests.runtime.tabular import TabularEngine, tabular_graphs
+from tests.runtime.tabular import WIDTH, TabularEngine, tabular_graphs
 
 Array = NDArray[Any]
 VOCAB = 6
@@ -33,13 +35,25 @@ class FillingEngine(TabularEngine):
 
 
 def filling_graphs(
-    folder: Path, block: int = 4, sharpness: float = 2.0, value_rows: bool = False
+    folder: Path,
+    block: int = 4,
+    sharpness: float = 2.0,
+    value_rows: bool = False,
+    markov: Literal["plain", "gated"] | None = None,
 ) -> Graphs:
-    """The runtime's own `Graphs` over three engines."""
+    """The runtime's own `Graphs` over three engines, and a Markov head's tables."""
     base = tabular_graphs(folder, VOCAB, block=block).manifest
     assert base.draft is not None
     graphs = {name: file for name, file in base.graphs.items() if name != "draft"}
-    draft = DraftDims(**{**base.draft.model_dump(), "method": "self", "value_rows": value_rows})
+    own: dict[str, Any] = {"method": "self", "value_rows": value_rows}
+    if markov:
+        rng = np.random.default_rng(11)
+        tables = {name: rng.normal(size=(VOCAB, 3)).astype(np.float32) for name in TABLES}
+        if markov == "gated":
+            tables[GATE] = rng.normal(size=(3, WIDTH)).astype(np.float32)
+        save_file(tables, folder / "markov.safetensors")
+        own |= {"markov": "markov.safetensors", "markov_gated": markov == "gated"}
+    draft = DraftDims(**{**base.draft.model_dump(), **own})
     manifest = Manifest(**{**dict(base), "draft": draft, "graphs": graphs})
     engine = lambda path: FillingEngine(path.name, VOCAB, 0, sharpness)  # noqa: E731
     return Graphs(Bundle(folder, manifest), engine)

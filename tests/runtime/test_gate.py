@@ -23,6 +23,7 @@ from runtime.propose import Block
 from runtime.script import Rollouts, Script
 from runtime.tree import Nodes
 from runtime.trial import ARMS
+from runtime.window import FRESH, LEFT, MISLED
 from tests.runtime.tabular import scaffold_of, tabular_graphs
 
 WIDTHS = (2, 4, 8)
@@ -278,11 +279,11 @@ def test_padding_nodes_are_worth_nothing() -> None:
 PACE = 6e-3  # s a token takes: a row of 3 ms is worth it while 0.65 tokens are expected
 
 
-def offer_of(*confidences: float, fresh: bool = True) -> Offer:
+def offer_of(*confidences: float, rests: int = FRESH) -> Offer:
     """Drafts behind position 4, for one rollout."""
     sure = np.asarray([confidences])
     reach = np.asarray([sure.shape[1]])
-    return Offer(reach, np.ones(sure.shape, np.bool_), sure, np.asarray([fresh]), 128)
+    return Offer(reach, np.ones(sure.shape, np.bool_), sure, np.full(sure.shape, rests), 128)
 
 
 def splitting_gate(pace: float = PACE) -> Gate:
@@ -302,8 +303,7 @@ def test_rows_are_verified_while_they_are_worth_their_time() -> None:
     assert split(splitting_gate(), offer_of(0.9995, 0.9995, 0.01, *[0.9995] * 4))[0] == 2
     assert split(splitting_gate(0.1), offer_of(0.9995, 0.9995, 0.01, 0.9995))[0] == 4
     assert split(splitting_gate(1e-3), offer_of(*[0.9995] * 7)) == (0, 0)
-    nothing = Offer(np.zeros(1, int), np.zeros((1, 0), bool), np.zeros((1, 0)), np.ones(1, bool), 9)
-    assert split(splitting_gate(), nothing)[0] == 0
+    assert split(splitting_gate(), offer_of())[0] == 0
 
 
 def test_fixed_tokens_are_verified_with_the_draft_before_them() -> None:
@@ -316,16 +316,19 @@ def test_how_sure_a_drafter_is_is_believed_as_far_as_it_proves_right() -> None:
     gate = splitting_gate()
     tokens = np.ones((1, 3), np.int64)
     positions, real = np.arange(4, 7)[None], np.ones((1, 3), np.bool_)
-    for _ in range(60):  # 0.4 and always right; then 0.96 and always refused
+    for _ in range(60):  # 0.4 and always right; then 0.96, left over, and always refused
         offer = offer_of(0.4, 0.96)
+        offer.rests[0, 1] = LEFT
         block = Block(tokens, positions, real, real & [False, True, True])
         block.kinds = gate.kinds_of(offer)
         stands = np.asarray([[True, True, False]])
         gate.observe(SCRIPT, block, Accepted(stands, np.zeros(1, np.int64)), sampled=False)
-    assert split(gate, offer_of(*[0.96] * 7))[0] == 0
     assert split(gate, offer_of(*[0.4] * 7))[0] == 7
-    assert split(gate, offer_of(*[0.96] * 7), sampled=True)[0] > 0  # sampled ones are judged apart
-    assert split(gate, offer_of(*[0.96] * 7, fresh=False))[0] > 0  # and what is left of others
+    assert split(gate, offer_of(*[0.96] * 7, rests=LEFT))[0] == 0
+    # fresh ones are judged apart, and those that have seen a refused token, and sampled ones
+    assert split(gate, offer_of(*[0.96] * 7))[0] > 0
+    assert split(gate, offer_of(*[0.96] * 7, rests=MISLED))[0] > 0
+    assert split(gate, offer_of(*[0.96] * 7, rests=LEFT), sampled=True)[0] > 0
 
 
 def test_what_was_cut_is_tried_again() -> None:
@@ -348,12 +351,16 @@ def test_masks_reach_as_far_as_drafts_lasted() -> None:
         split(gate, offer_of(*[0.9995] * 20))
     assert split(gate, offer_of(0.9995))[1] >= 20
     assert split(gate, offer_of(0.01))[1] < 20, "they are lost if the chain falls"
+    for rests in (LEFT, MISLED):  # which say nothing of fresh windows
+        for _ in range(200):
+            split(gate, offer_of(*[0.01] * 20, rests=rests))
+    assert split(gate, offer_of(0.9995))[1] >= 20
 
 
 def test_rollouts_share_the_width_of_a_pass() -> None:
     gate = splitting_gate(12e-3)
     sure = np.asarray([[0.9995] * 6, [0.01] * 6])
-    offer = Offer(np.full(2, 6), np.ones((2, 6), bool), sure, np.ones(2, bool), 128)
+    offer = Offer(np.full(2, 6), np.ones((2, 6), bool), sure, np.full((2, 6), FRESH), 128)
     found = gate.split(offer, gate.kinds_of(offer), rollouts_at(4, 4), SCRIPT, False)
     assert found.chain.tolist() == [6, 0]
     assert len(set((found.chain + found.masks).tolist())) == 1

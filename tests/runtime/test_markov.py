@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from itertools import product
 from pathlib import Path
 
@@ -13,7 +14,8 @@ from safetensors.numpy import save_file
 
 from runtime.best_tree import LIKELIEST, best_nodes, best_tree
 from runtime.errors import BundleError
-from runtime.marginals import Marginals
+from runtime.marginals import Marginals, settle
+from runtime.markov import FEW as FEW_ROWS
 from runtime.markov import TABULATED_UP_TO, Markov
 from runtime.propose import Block
 from runtime.race import Race
@@ -45,24 +47,33 @@ def cases(draw) -> tuple[Marginals, np.random.Generator]:
     forbidden = rng.random(logits.shape) < 0.25
     forbidden[:, 1] &= forbidden.sum(axis=1) < VOCAB
     logits[forbidden] = -np.inf
-    head = Markov(*rng.normal(size=(2, VOCAB, 3)).astype(np.float32))
-    return Marginals(block, logits, head), rng
+    w1, w2 = rng.normal(size=(2, VOCAB, 3)).astype(np.float32)
+    if not draw(st.booleans()):
+        return Marginals(block, logits, Markov(w1, w2)), rng
+    head = Markov(w1, w2, rng.normal(size=(3, 4)).astype(np.float32))
+    hidden = rng.normal(size=(len(logits), 4)).astype(np.float32)
+    return Marginals(block, logits, head, head.gates(hidden)), rng
 
 
 class Reference:
-    """The drafter by its definition: q(x | previous) ~ exp(logits_k + W2 W1[previous])."""
+    """The drafter by its definition: q(x | previous) ~ exp(logits_k + W2 (g_k * W1[previous]))."""
 
     def __init__(self, marginals: Marginals, sampling: Sampling, race: Race | None = None):
         self.known, self.sampling, self.race = copied(marginals.block), sampling, race
         head = marginals.markov
         assert head is not None
-        self.pairs = head._w1.astype(np.float64) @ head._w2.T.astype(np.float64)
+        self.w1, self.w2 = (table.astype(np.float64) for table in (head._w1, head._w2))
         self.logits = np.full((*self.known.tokens.shape, VOCAB), np.nan)
         self.logits[self.known.drafted] = marginals.logits
+        self.gates = np.ones((*self.known.tokens.shape, self.w1.shape[1]))
+        if marginals.gates is not None:
+            self.gates[self.known.drafted] = marginals.gates
 
     def scores(self, n: int, depth: int, previous: int) -> np.ndarray:
-        return self.logits[n, depth] + self.pairs[previous]
+        scores = self.logits[n, depth] + self.w2 @ (self.gates[n, depth] * self.w1[previous])
+        return np.asarray(scores)
 
+    @cache  # noqa: B019 - a reference lives for one example
     def q(self, n: int, depth: int, previous: int) -> np.ndarray:
         if not self.known.drafted[n, depth]:
             return one_hot(self.known.tokens[n, depth], VOCAB)
@@ -88,6 +99,48 @@ def check_q(block: Block, reference: Reference) -> None:
             q = reference.q(n, int(block.depth[n, row]), previous)
             np.testing.assert_allclose(block.q[n, row], q, atol=1e-6)
             assert block.q[n, row, block.tokens[n, row]] > 0
+
+
+@FEW
+@given(
+    st.integers(0, 2**32),
+    st.sampled_from([Sampling(), Sampling(1.0), Sampling(0.7, 2)]),
+    st.sampled_from([None, "plain", "gated"]),
+)
+def test_slots_settle_as_a_loop_from_left_to_right_fills_them(seed, sampling, kind) -> None:
+    """Fixed tokens between them and several rows included; guesses are mostly wrong here."""
+    rng, (n, w) = np.random.default_rng([seed, 1]), (3, 12)
+    drafted = rng.random((n, w)) < 0.8
+    drafted[:, 0], drafted[:, 1] = False, True
+    tokens = np.where(drafted, VALUE, rng.integers(0, VOCAB, (n, w)))
+    known = Block(tokens, np.tile(np.arange(w), (n, 1)), np.ones((n, w), np.bool_), drafted)
+    logits = rng.normal(size=(int(drafted.sum()), VOCAB)).astype(np.float32)
+    w1, w2, gate = (2 * rng.normal(size=(VOCAB, 3)).astype(np.float32) for _ in range(3))
+    alone = kind is None
+    head = None if alone else Markov(w1, w2, gate.T if kind == "gated" else None)
+    gates = head.gates(rng.normal(size=(len(logits), VOCAB)).astype(np.float32)) if head else None
+    marginals = Marginals(known, logits, head, gates)
+    block, given_ = marginals.block, marginals.under(sampling)
+    at = np.nonzero(block.drafted)
+    u = rng.random(len(at[0]))
+    calls: list[int] = []
+
+    def choose(some: np.ndarray, previous: np.ndarray) -> np.ndarray:
+        calls.append(len(some))
+        if sampling.temperature == 0:
+            return marginals.likeliest(some, previous)
+        return given_(some, previous).draw(u[some])
+
+    wanted, found = block.tokens.copy(), block.tokens.copy()
+    for slot, (row, column) in enumerate(zip(*at, strict=True)):
+        one = np.asarray([slot])
+        wanted[row, column] = choose(one, wanted[row, [column - 1]])[0]
+    calls.clear()
+    settle(found, at, marginals, choose)
+    assert np.array_equal(found, wanted)
+    most = 1 if alone else int(block.drafted.sum(axis=1).max()) + 1
+    assert len(calls) <= most
+    assert calls[0] == len(u)
 
 
 @FEW
@@ -226,11 +279,12 @@ def test_a_head_that_adds_nothing_changes_nothing(case, budget, sampling) -> Non
     n, w = marginals.block.tokens.shape
     u, many = rng.random((n, 64)), rng.random((n, w, 3))
     race = race_of(marginals.block, rng)
-    nothing = Markov(np.zeros((VOCAB, 2), np.float32), np.ones((VOCAB, 2), np.float32))
+    nothing = Markov(np.zeros((VOCAB, 3), np.float32), np.ones((VOCAB, 3), np.float32))
 
     def all_shapes(head: Markov | None) -> list[np.ndarray]:
         def fresh() -> Marginals:
-            return Marginals(copied(marginals.block), marginals.logits, head)
+            gates = marginals.gates if head else None
+            return Marginals(copied(marginals.block), marginals.logits, head, gates)
 
         drawn = chain(fresh(), sampling, u[:, :w], want_q=True)
         winners = chain(fresh(), sampling, race, want_q=False)
@@ -293,6 +347,46 @@ def test_a_large_vocabulary_is_scored_at_its_candidates_only() -> None:
     )
 
 
+@pytest.mark.parametrize("vocab", [10, 200], ids=["most tokens", "few of many"])
+@pytest.mark.parametrize("tokens_before", [(4,), (4, 3)], ids=["one before", "several"])
+def test_a_gate_weighs_what_the_token_before_adds(
+    vocab: int, tokens_before: tuple[int, ...]
+) -> None:
+    """By the formula, slot by slot, whichever of the two products is cheaper."""
+    rng = np.random.default_rng(5)
+    w1, w2 = rng.normal(size=(2, vocab, 6)).astype(np.float32)
+    gate, hidden = rng.normal(size=(6, 8)), rng.normal(size=(4, 8))
+    head = Markov(w1, w2, gate.astype(np.float32))
+    gates = head.gates(hidden.astype(np.float32))
+    assert gates is not None
+    assert gates.shape == (4, 6)
+    tokens = np.sort(rng.integers(0, vocab, (4, 7)), axis=1)
+    assert (vocab > 7 * FEW_ROWS) == (vocab == 200), "both ways are taken"
+    previous = rng.integers(0, vocab, tokens_before)
+    shown = tokens if previous.ndim == 1 else tokens[:, None]
+    found = head.bias(previous, shown, gates)
+    assert found.shape == (*tokens_before, 7)
+    for at in np.ndindex(*tokens_before):
+        g = 1 + gate @ hidden[at[0]]
+        wanted = w2[tokens[at[0]]].astype(np.float64) @ (g * w1[previous[at]])
+        np.testing.assert_allclose(found[at], wanted, rtol=1e-4, atol=1e-4)
+    # and slots that no state gates are those of the same head without a gate
+    plain = head.bias(previous, shown, head.ungated(4))
+    np.testing.assert_allclose(plain, Markov(w1, w2).bias(previous, shown), rtol=1e-4, atol=1e-4)
+
+
+def test_repeated_slots_keep_their_gates() -> None:
+    rng = np.random.default_rng(6)
+    head = Markov(*rng.normal(size=(2, VOCAB, 3)), rng.normal(size=(3, 4)))
+    drafted = np.asarray([[False, True, True]])
+    block = Block(np.where(drafted, VALUE, 1), np.arange(3)[None], drafted | True, drafted)
+    gates = head.gates(rng.normal(size=(2, 4)).astype(np.float32))
+    one = Marginals(block, rng.normal(size=(2, VOCAB)), head, gates)
+    single = chain(Marginals(copied(block), one.logits, head, gates), Sampling(), None, False)
+    many = chain(one.repeated(3), Sampling(), None, False)
+    assert many.tokens.tolist() == single.tokens.tolist() * 3
+
+
 def tables(**changes: np.ndarray | None) -> dict[str, np.ndarray]:
     found = {f"markov_w{i}": np.ones((4, 2), np.float32) for i in (1, 2)} | changes
     return {name: table for name, table in found.items() if table is not None}
@@ -306,6 +400,40 @@ def test_tables_are_read_back(tmp_path: Path) -> None:
     np.testing.assert_allclose(
         head.bias(every, np.broadcast_to(every, (4, 4))), w1 @ w2.T, rtol=1e-6
     )
+
+
+GATE = {"markov_gate": np.ones((2, 3), np.float32)}
+
+
+def test_a_gate_is_read_back(tmp_path: Path) -> None:
+    gate = np.random.default_rng(0).normal(size=(2, 3)).astype(np.float32)
+    save_file(tables(markov_gate=gate), tmp_path / "markov.safetensors")
+    head = Markov.load(tmp_path / "markov.safetensors", 4, 3)
+    hidden = np.asarray([[1.0, -2.0, 0.5]], np.float32)
+    found = head.gates(hidden)
+    assert found is not None
+    np.testing.assert_allclose(found, 1 + hidden @ gate.T, rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("content", "width"),
+    [
+        (tables(), 3),
+        (tables(**GATE), None),
+        (tables(**GATE), 4),
+        (tables(markov_gate=np.ones((3, 2), np.float32)), 3),
+        (tables(markov_gate=np.ones(3, np.float32)), 3),
+        (tables(markov_gate=np.full((2, 3), np.nan, np.float32)), 3),
+        (tables(markov_gate=np.full((2, 3), np.inf, np.float32)), 3),
+    ],
+    ids=["missing", "not asked for", "width", "turned", "flat", "nan", "infinite"],
+)
+def test_a_gate_that_does_not_fit_is_refused(tmp_path: Path, content, width: int | None) -> None:
+    save_file(content, tmp_path / "markov.safetensors")
+    with pytest.raises(BundleError, match="is no Markov head") as caught:
+        Markov.load(tmp_path / "markov.safetensors", 4, width)
+    assert "markov_gate" in caught.value.expected
+    assert caught.value.fix
 
 
 @pytest.mark.parametrize(

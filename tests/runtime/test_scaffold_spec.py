@@ -31,6 +31,8 @@ SIZES = (1, 2, 3, 5, 64)
 PICTURES = (("10?2?1??", "3??1??*2?1"), ("?????", "11", "???????"), ("1", "12?", "3?4"))
 MAKE: dict[str, Callable[[Path], Graphs]] = {
     "self": filling_graphs,
+    "self-markov": lambda folder: filling_graphs(folder, markov="plain"),
+    "self-gated": lambda folder: filling_graphs(folder, markov="gated"),
     "dflash": lambda folder: tabular_graphs(folder, VOCAB),
     "eagle3": lambda folder: step_graphs(folder, VOCAB),
 }
@@ -63,11 +65,11 @@ def test_greedy_output_is_that_of_plain_decoding(graphs: Graphs, sections: tuple
 @given(
     st.lists(st.text("?*10", min_size=1, max_size=10), min_size=1, max_size=4),
     st.integers(1, 64),
-    st.booleans(),
+    st.sampled_from(["self", "self-gated", "dflash"]),
 )
-def test_any_schema(tmp_path: Path, sections: list[str], size: int, itself: bool) -> None:
+def test_any_schema(tmp_path: Path, sections: list[str], size: int, make: str) -> None:
     scaffold = scaffold_in(*sections, "?1")  # rollouts part at a value
-    decoder = Decoder(MAKE["self" if itself else "dflash"](tmp_path), None)
+    decoder = Decoder(MAKE[make](tmp_path), None)
     sampled = DecodeSettings("ar", rollouts=2, sampling=Sampling(1.0))
     for plain in (DecodeSettings("ar"), sampled):
         how = replace(plain, method="scaffold-spec", block=size)
@@ -83,6 +85,8 @@ def test_rules_that_follow_the_target_draw_what_it_draws(graphs: Graphs) -> None
     for rule in (None, "match", "coupled"):
         how = replace(plain, method="scaffold-spec", accept=rule, block=3)  # type: ignore[arg-type]
         assert outputs(decoder, scaffold, how) == wanted
+        alone = replace(how, rollouts=1)
+        assert outputs(decoder, scaffold, alone) == wanted[:1]
 
 
 @pytest.mark.parametrize("value_rows", [False, True])

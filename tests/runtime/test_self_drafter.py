@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pytest
@@ -26,6 +26,7 @@ from runtime.self_drafter import SelfDrafter
 from runtime.settings import DRAFTING, FOLLOWING, RULES, DecodeSettings, Sampling
 from runtime.telemetry import FrameStats
 from runtime.tree import causal
+from tests.runtime.filling import filling_graphs
 from tests.runtime.tabular import TabularEngine, scaffold_of, tabular_graphs
 
 PROMPT = [1, 3, 0, 2, 4]
@@ -120,9 +121,16 @@ def test_drafts_are_read_from_the_row_before_over_anchor_and_cache(
     assert (found.block.width, found.block.draft_width) == (3, 4)
 
 
-@pytest.mark.parametrize("telling", [0.0, np.inf], ids=["own drafts", "blunted drafts"])
-def test_the_whole_proof(graphs: Graphs, monkeypatch, telling: float) -> None:
+@pytest.mark.parametrize(
+    ("telling", "markov"),
+    [(0.0, None), (np.inf, None), (0.0, "gated")],
+    ids=["own drafts", "blunted drafts", "a gated head's drafts"],
+)
+def test_the_whole_proof(
+    tmp_path: Path, monkeypatch, telling: float, markov: Literal["gated"] | None
+) -> None:
     monkeypatch.setattr(suite, "TELLING", telling)
+    graphs = filling_graphs(tmp_path, sharpness=0.7, markov=markov)
     scaffold = scaffold_of(PICTURES[0], vocab=6)
     cases = [
         Case(frame, np.random.default_rng(frame).integers(0, 6, 5), scaffold, "tail")
@@ -131,7 +139,7 @@ def test_the_whole_proof(graphs: Graphs, monkeypatch, telling: float) -> None:
     checks: list[Check] = []
     controls: list[Control] = []
     proof = Suite(graphs, None, cases, Options(methods=DRAFTING, samples=1200))
-    whole = SelfDrafter.marginals, SelfDrafter.ahead
+    whole = SelfDrafter.read
     for found in proof.run():
         if isinstance(found, Control):
             controls.append(found)
@@ -144,7 +152,7 @@ def test_the_whole_proof(graphs: Graphs, monkeypatch, telling: float) -> None:
     }
     assert [control for control in controls if not control.caught] == []
     assert proof.blunted == (telling > 0)
-    assert (SelfDrafter.marginals, SelfDrafter.ahead) == whole
+    assert SelfDrafter.read is whole
 
 
 def test_a_draft_pass_that_is_committed_is_caught(
@@ -212,7 +220,11 @@ def test_a_draft_costs_a_pass_of_the_target(graphs: Graphs) -> None:
     ("changes", "expected"),
     [
         ({"layers": 2}, "draft.layers 2 of a target that has 1"),
-        ({"markov": "markov.safetensors"}, "a drafter of its own"),
+        ({"markov_gated": True}, "drafts for itself, with markov"),
+        (
+            {"markov": "markov.safetensors", "markov_gated": True, "method": "dflash"},
+            "drafts for itself, with markov",
+        ),
         ({"head_top_k": 4}, "a head of its own"),
     ],
 )

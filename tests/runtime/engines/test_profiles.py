@@ -13,6 +13,7 @@ import slipstream
 from planners.planner import Planner
 from runtime.bundle import Bundle, GraphName
 from runtime.engines.profiles import Profile, default_profiles, text_of
+from runtime.fits import ALONE
 
 DECODE = Profile(name="decode", dims={"N": (1, 4, 8), "S": (1, 16, 65), "T": (1, 64, 256)})
 GRAPHS: tuple[GraphName, ...] = ("embed", "target", "draft", "head")
@@ -94,7 +95,10 @@ def test_the_passes_of_a_target_that_drafts_ahead_fit() -> None:
         for graph, sizes in seen:
             profiles = default_profiles(within, graph)
             assert any(profile.fits(dict(sizes)) for profile in profiles), (graph, sizes)
-        assert max(dict(sizes)["S"] for graph, sizes in seen if graph == "head") > 65
+        assert max(dict(sizes)["S"] for graph, sizes in seen if graph == "target") > 65
+        for graph in ("embed", "target", "head"):  # a pass may verify as many rows, and draft them
+            widest = {"N": 1, "S": ALONE, "P": 600, "T": 1}
+            assert any(each.fits(widest) for each in default_profiles(within, graph)), graph
         seen.clear()
 
 
