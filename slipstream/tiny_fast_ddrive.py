@@ -2,7 +2,8 @@
 
     python -m slipstream.tiny_fast_ddrive --out out/fast-ddrive
 
-Stages: `target` and `self` train as `slipstream train` does with the files in configs/fast-ddrive;
+Stages: `target`, `sasd` and `self` train as `slipstream train` does with the files in
+configs/fast-ddrive: the planner, then to draft, then what makes a draft depend on the token before;
 `measure` takes the figures of the model card, `export` writes the bundle. An interrupted training
 goes on where it stopped.
 """
@@ -18,6 +19,7 @@ from typing import Annotated
 import typer
 
 from export.bundle import export_bundle
+from planners.nets.markov import GatedMarkovHead
 from planners.nets.qwen3 import load_target
 from runtime.bundle import Limits
 from slipstream.commands.screen import Screen
@@ -50,6 +52,7 @@ class Stage(str, Enum):
     """What to do; `all` does everything in order."""
 
     target = "target"
+    sasd = "sasd"
     self = "self"
     measure = "measure"
     export = "export"
@@ -70,17 +73,17 @@ class Workshop:
         self.request = Request(command, True, None, "cpu", threads)
         target = read_target_config(CONFIGS / "target.yaml")
         self.target = moved(target, out / "target", drives, effort)
-        drafter = read_drafter_config(CONFIGS / "self.yaml")
-        assert isinstance(drafter, SelfDraftConfig)
-        drafter = taught_by(drafter, self.target.out, effort)
-        self.drafter = moved(drafter, out / "self", drives, effort)
+        sasd, markov = (_self_config(name) for name in ("sasd", "markov"))
+        self.sasd = moved(taught_by(sasd, self.target.out, effort), out / "sasd", drives, effort)
+        self.markov = moved(taught_by(markov, self.sasd.out, effort), out / "self", drives, effort)
 
     @property
     def stages(self) -> dict[str, Callable[[], None]]:
         """What there is to do, in order."""
         return {
             "target": self.train_target,
-            "self": self.train_self,
+            "sasd": self.train_sasd,
+            "self": self.train_markov,
             "measure": self.measure,
             "export": self.export,
         }
@@ -88,27 +91,30 @@ class Workshop:
     def train_target(self) -> None:
         run_target(self.target, self.request, self.console)
 
-    def train_self(self) -> None:
-        run_drafter(self.drafter, self.request, self.console)
+    def train_sasd(self) -> None:
+        run_drafter(self.sasd, self.request, self.console)
+
+    def train_markov(self) -> None:
+        run_drafter(self.markov, self.request, self.console)
 
     def measure(self) -> None:
         """Figures on the validation part and the held-out drive, and the model card."""
         prepared("cpu", self.threads)
-        target = load_target(self.drafter.out)
-        special = self.drafter.special
-        examples = load_examples(self.drafter.out, target.config.vocab_size, special)
-        how = self.drafter.evaluation.widths, self.drafter.training.value_rows
+        folder, config = self.markov.out, self.markov
+        target, markov = load_target(folder), GatedMarkovHead.load(folder)
+        examples = load_examples(folder, target.config.vocab_size, config.special)
+        how = config.evaluation.widths, config.training.value_rows, markov
         figures = {
             name: measure(target, windows, examples, *how)
             for name, windows in card_windows(self.target.data, self.drives, _EVERY, _EVERY).items()
         }
         (self.out / "figures.json").write_text(json.dumps(figures, indent=1) + "\n", "utf-8")
-        write_card(self.out / "README.md", figures, self.target, self.drafter)
+        write_card(self.out / "README.md", figures, self.target, self.sasd, self.markov)
 
     def export(self) -> None:
         """The bundle, with its graphs checked against torch."""
         export_bundle(
-            self.drafter.out,
+            self.markov.out,
             None,
             self.bundle,
             limits=LIMITS,
@@ -116,6 +122,12 @@ class Workshop:
             data=(*SOURCES, OBJECTS),
             licences=LICENCES,
         )
+
+
+def _self_config(name: str) -> SelfDraftConfig:
+    config = read_drafter_config(CONFIGS / f"{name}.yaml")
+    assert isinstance(config, SelfDraftConfig)
+    return config
 
 
 def run(

@@ -9,6 +9,7 @@ from torch import Tensor
 from transformers import Qwen3ForCausalLM
 
 from planners.nets.block_drafter import BlockDrafter
+from planners.nets.markov import GatedMarkovHead
 from planners.nets.qwen3 import Cache, forward
 from planners.training.allowed import Allowed
 from planners.training.blocks import Blocks, make_blocks
@@ -71,6 +72,7 @@ def self_acceptance_length(
     mask_token: int,
     *,
     value_rows: bool = False,
+    markov: GatedMarkovHead | None = None,
     heats: Tensor | None = None,
     seed: int = 0,
 ) -> float:
@@ -78,6 +80,7 @@ def self_acceptance_length(
 
     Args:
         value_rows: a block holds no rows behind the anchor that no value is read from.
+        markov: the target's own, for drafts.
     """
     tokens = torch.cat([prompts, outputs], 1)
     count, length = tokens.shape
@@ -95,8 +98,11 @@ def self_acceptance_length(
             positions=blocks.positions,
             mask=passed.packed_mask,
         )
-        # token shift: a row says what follows it
-        logits: Tensor = target.lm_head(noisy.hidden.roll(1, dims=1)).float()
+        said = noisy.hidden.roll(1, dims=1)  # token shift: a row says what follows it
+        logits: Tensor = target.lm_head(said).float()
+        if markov is not None:
+            before = (blocks.positions - 1).clamp_min(0)
+            logits = logits + markov(tokens[active].gather(1, before), said)
         return logits
 
     words = tokens, prompts.shape[1], scaffold

@@ -16,10 +16,11 @@ from typing import Annotated, ClassVar, Literal
 import numpy as np
 import torch
 from pydantic import ConfigDict, Field
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional
 from transformers import Qwen3ForCausalLM
 
+from planners.nets.markov import GatedMarkovHead
 from planners.nets.packed import TwoStreams
 from planners.nets.qwen3 import forward
 from planners.training.allowed import Allowed
@@ -58,6 +59,7 @@ class SelfDraftSettings(DrafterSettings):
         restarts: share of the schema's blocks that begin behind a token inside, as a round does
             whose draft was refused there; among the second ones of pairs that hide every value.
         value_rows: blocks hold the anchor and the rows that a value is read from, and no others.
+        frozen: the target stays as it is, and its Markov head alone learns.
         normalise: `mean` weighs hidden values and clean rows to a mean each; `sasd` divides the
             sums over both by Z, twice the tokens of the responses, and clean rows answer for fixed
             tokens too (SASD, as published).
@@ -74,6 +76,7 @@ class SelfDraftSettings(DrafterSettings):
     blocks: Literal["anchors", "schema"] = "anchors"
     restarts: Share = 0.0
     value_rows: bool = False
+    frozen: bool = False
     normalise: Literal["mean", "sasd"] = "mean"
 
 
@@ -88,6 +91,7 @@ def train_self_drafting(
     settings: SelfDraftSettings,
     folder: Path,
     *,
+    markov: GatedMarkovHead | None = None,
     evaluate: Evaluate | None = None,
     every: int = 500,
     save_every: int | None = None,
@@ -101,16 +105,17 @@ def train_self_drafting(
         prompts: [M, Lp] and outputs: [M, L], the target's own.
         block: B, anchor included; with `blocks: schema` the values of a block.
         mask_token: stands where a value is hidden.
+        markov: a head that learns with the target, or alone where that is frozen.
 
     Raises:
         SlipstreamError: `noise` or `weights` name a section that the output has not.
     """
-    target.requires_grad_(True).train()
+    target.requires_grad_(not settings.frozen).train()
     before.requires_grad_(False).eval()
     words = prompts, outputs, scaffold
-    lessons = SelfLessons(target, before, *words, block, mask_token, settings)
+    lessons = SelfLessons(target, before, *words, block, mask_token, settings, markov)
     return train(
-        target,
+        lessons.learning,
         lessons.loss_of_step,
         settings.schedule,
         folder,
@@ -137,10 +142,11 @@ class SelfLessons:
         block: int,
         mask_token: int,
         settings: SelfDraftSettings,
+        markov: GatedMarkovHead | None = None,
     ) -> None:
         check_sections("training.noise", settings.noise, scaffold)
         check_sections("training.weights", settings.weights, scaffold)
-        self.target, self.before, self.settings = target, before, settings
+        self.target, self.before, self.settings, self.markov = target, before, settings, markov
         self.sequences = torch.cat([prompts, outputs], 1)
         self.first = prompts.shape[1]
         self.allowed = Allowed(scaffold, self.first, prompts.device)
@@ -151,6 +157,13 @@ class SelfLessons:
         by_schema = settings.blocks == "schema"
         self.schema = SchemaBlocks.of(scaffold, block, self.first) if by_schema else None
         self.block = self.schema.rows if self.schema else block
+
+    @property
+    def learning(self) -> nn.Module:
+        """The weights that the steps change."""
+        learning: list[nn.Module] = [] if self.settings.frozen else [self.target]
+        learning += [] if self.markov is None else [self.markov]
+        return learning[0] if len(learning) == 1 else nn.ModuleList(learning)
 
     def loss_of_step(self, step: int) -> tuple[Tensor, dict[str, float]]:
         """The loss of a batch that seed and step determine, and figures to log."""
@@ -163,9 +176,12 @@ class SelfLessons:
         if settings.value_rows:
             passed = blocks.of_value_rows(self.allowed.is_value)
         packing = Packing.of(passed) if self.schema else None
-        clean, noisy = two_streams(self.target, tokens, passed, packing)
+        with torch.set_grad_enabled(not settings.frozen):
+            clean, noisy = two_streams(self.target, tokens, passed, packing)
         progress = step / settings.schedule.steps
         draft, figures = self.draft_loss(tokens, blocks, clean, noisy, progress)
+        if settings.frozen:
+            return draft, {"loss": draft.item(), **figures}
         causal, kept = self.causal_loss(tokens, clean)
         loss = draft + causal
         return loss, {"loss": loss.item(), **figures, **kept}
@@ -190,7 +206,10 @@ class SelfLessons:
         sequence, row = blocks.drafted.nonzero(as_tuple=True)
         position = blocks.positions[sequence, row]
         allowed = self.allowed.bias(position)
-        logits = head(noisy[sequence, row - 1])
+        hidden = noisy[sequence, row - 1]
+        logits = head(hidden)
+        if self.markov is not None:
+            logits = logits + self.markov(tokens[sequence, position - 1], hidden)
         if objective.allowed_only:
             logits = logits + allowed
         with torch.no_grad():

@@ -194,7 +194,8 @@ def _drafter(manifest: Manifest) -> Iterator[tuple[str, str]]:
         return
     masks = "fixed tokens" if draft.scaffold_in_block else "masks"
     head = "" if draft.head_top_k is None else ", a head of its own"
-    markov = ", a Markov head" if draft.markov else ""
+    gated = "gated " if draft.markov_gated else ""
+    markov = f", a {gated}Markov head" if draft.markov else ""
     rows = ", rows of values alone" if draft.value_rows else ""
     blocks = f"blocks of {draft.block} with {masks}{rows}"
     yield "drafter", f"{draft.method}, {_network(draft)}, {blocks}{head}{markov}"

@@ -36,7 +36,7 @@ from slipstream.training.config import (
     SelfDraftConfig,
 )
 from slipstream.training.said import Bar, Said, draw_said, read_said
-from slipstream.training.self_drafting import save_self_drafting
+from slipstream.training.self_drafting import new_markov, save_self_drafting
 from slipstream.training.sizes import block_sizes, eagle_sizes
 from slipstream.training.target import load_examples
 from slipstream.training.windows import training_windows
@@ -200,9 +200,10 @@ class School:
         run: Path,
         watch: Watch | None,
     ) -> int:
-        """A target that drafts for itself has no parameters more."""
+        """A target that drafts for itself has no parameters more but its Markov head's."""
         target = load_target(config.target)
         mask, block = self.examples.tokenizer.mask, config.drafter.block
+        markov = new_markov(config, target)
         train_self_drafting(
             target,
             self.target,
@@ -212,12 +213,13 @@ class School:
             mask,
             config.training,
             run,
+            markov=markov,
             every=_NEVER,
             save_every=config.save_every,
             watch=watch,
         )
-        save_self_drafting(target, config, mask, folder)
-        return 0
+        save_self_drafting(target, config, mask, folder, markov)
+        return sum(parameter.numel() for parameter in markov.parameters()) if markov else 0
 
     def _sizes(self, config: BlockDrafterConfig) -> Sizes:
         return block_sizes(config, self.target.config, self.examples.tokenizer.mask)

@@ -276,10 +276,12 @@ class SelfSizes(Strict):
 
     Attributes:
         block: B, anchor included; with `training.blocks: schema` the values of a block.
+        markov_rank: of a gated Markov head for drafts; 0 for none.
     """
 
     kind: Literal["self"]
     block: Width = 16
+    markov_rank: Annotated[int, Field(ge=0)] = 0
 
 
 class SelfDraftConfig(_DrafterConfig):
@@ -291,6 +293,12 @@ class SelfDraftConfig(_DrafterConfig):
     @model_validator(mode="after")
     def _widths_fit(self) -> SelfDraftConfig:
         _check_widths(self.evaluation, self.drafter.block)
+        return self
+
+    @model_validator(mode="after")
+    def _something_learns(self) -> SelfDraftConfig:
+        if self.training.frozen and not self.drafter.markov_rank:
+            raise ValueError("a drafter.markov_rank beside training.frozen, or nothing learns")
         return self
 
     @model_validator(mode="after")

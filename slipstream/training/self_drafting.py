@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 from transformers import Qwen3ForCausalLM
 
+from planners.nets.markov import GatedMarkovHead
 from planners.nets.qwen3 import forward, round_to_bf16, save_target
 from planners.training.acceptance import self_acceptance_length
 from planners.training.allowed import Allowed
@@ -44,7 +45,9 @@ class SelfHeldOut(HeldOut):
         self.before = deepcopy(target)
         self._greedy = self._speak(0.0)
 
-    def of_itself(self, mask_token: int, value_rows: bool = False) -> dict[str, float]:
+    def of_itself(
+        self, mask_token: int, value_rows: bool = False, markov: GatedMarkovHead | None = None
+    ) -> dict[str, float]:
         """Every figure."""
         figures = {}
         for heat in self.evaluation.temperatures:
@@ -58,6 +61,7 @@ class SelfHeldOut(HeldOut):
                     width,
                     mask_token,
                     value_rows=value_rows,
+                    markov=markov,
                     heats=self.heats(heat),
                 )
         same = (self._speak(0.0) == self._greedy).all(1)
@@ -89,6 +93,7 @@ def learn_to_draft(
     """Train the target in place; returns what saves it."""
     assert isinstance(held_out, SelfHeldOut)
     mask, block = examples.tokenizer.mask, config.drafter.block
+    markov = new_markov(config, target)
     train_self_drafting(
         target,
         held_out.before,
@@ -97,14 +102,28 @@ def learn_to_draft(
         block,
         mask,
         config.training,
-        evaluate=lambda: held_out.of_itself(mask, config.training.value_rows),
+        markov=markov,
+        evaluate=lambda: held_out.of_itself(mask, config.training.value_rows, markov),
         **go,
     )
-    return lambda folder: save_self_drafting(target, config, mask, folder)
+    return lambda folder: save_self_drafting(target, config, mask, folder, markov)
+
+
+def new_markov(config: SelfDraftConfig, target: Qwen3ForCausalLM) -> GatedMarkovHead | None:
+    """The head that the config asks for, as training begins with it."""
+    sizes, rank = target.config, config.drafter.markov_rank
+    if not rank:
+        return None
+    torch.manual_seed(config.training.seed)
+    return GatedMarkovHead(sizes.vocab_size, rank, sizes.hidden_size).to(target.device)
 
 
 def save_self_drafting(
-    target: Qwen3ForCausalLM, config: SelfDraftConfig, mask_token: int, folder: Path
+    target: Qwen3ForCausalLM,
+    config: SelfDraftConfig,
+    mask_token: int,
+    folder: Path,
+    markov: GatedMarkovHead | None = None,
 ) -> None:
     """Write a target's checkpoint whose config.json says that it drafts for itself, and how.
 
@@ -120,4 +139,7 @@ def save_self_drafting(
         "scaffold_in_block": True,
         "value_rows": config.training.value_rows,
     }
+    if markov is not None:
+        target.config.self_draft["markov_rank"] = markov.rank
+        markov.save(folder)
     save_target(target.cpu(), folder)

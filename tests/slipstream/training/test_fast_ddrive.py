@@ -10,6 +10,8 @@ import torch
 
 from planners.fast_ddrive import fast_ddrive_language
 from planners.language import Language
+from planners.nets.files import WEIGHTS
+from planners.nets.markov import GatedMarkovHead
 from planners.training.examples import FastDdriveExamples
 from runtime.errors import SlipstreamError
 from slipstream.tiny_data import BOREAS, COMMA
@@ -24,7 +26,7 @@ from tests.slipstream.training.test_train import log_of, train
 
 
 def self_config() -> SelfDraftConfig:
-    config = read_drafter_config(CONFIGS / "self.yaml")
+    config = read_drafter_config(CONFIGS / "sasd.yaml")
     assert isinstance(config, SelfDraftConfig)
     return config
 
@@ -79,6 +81,18 @@ def test_a_planner_of_a_few_steps(tmp_path: Path) -> None:
     wanted = {"block_size": 32, "mask_token_id": 2, "scaffold_in_block": True, "value_rows": True}
     assert said == wanted
     assert {"tau16", "same", "kl", "kept", "nats", "ce"} <= log_of(tmp_path / "self")[-1].keys()
+    fields |= {"target": str(tmp_path / "self"), "out": str(tmp_path / "markov")}
+    fields["drafter"] |= {"markov_rank": 4}
+    fields["training"] |= {"frozen": True, "normalise": "mean"}
+    train("drafter", write(tmp_path / "m.yaml", fields))
+    said = json.loads((tmp_path / "markov" / "config.json").read_text())["self_draft"]
+    assert said == wanted | {"markov_rank": 4}
+    before, after = ((tmp_path / name / WEIGHTS).read_bytes() for name in ("self", "markov"))
+    assert before == after, "a frozen target stays as it is"
+    head = GatedMarkovHead.load(tmp_path / "markov")
+    assert head.markov_w1.weight.shape == (640, 4)
+    assert head.markov_w2.weight.abs().max() > 0, "it has learnt"
+    assert log_of(tmp_path / "markov")[-1]["kl"] == 0.0
 
 
 def test_known_objects_reach_the_labels(tmp_path: Path) -> None:
@@ -100,6 +114,15 @@ def test_known_objects_reach_the_labels(tmp_path: Path) -> None:
     assert torch.equal(examples.outputs(found)[1], outputs[1])
 
 
+def test_a_frozen_target_needs_a_head_that_learns(checkpoint: Path, tmp_path: Path) -> None:
+    fields = drafter_fields(checkpoint, tmp_path / "out")
+    fields["drafter"] = {"kind": "self"}
+    fields["training"] |= {"frozen": True}
+    with pytest.raises(SlipstreamError, match="not valid") as caught:
+        read_drafter_config(write(tmp_path / "d.yaml", fields))
+    assert "drafter.markov_rank beside training.frozen" in caught.value.expected
+
+
 @pytest.mark.parametrize("objective", [{"ce": 1, "kl": 0}, {"gamma": None, "chain": 1}])
 def test_sums_need_terms_that_are_sums(
     checkpoint: Path, tmp_path: Path, objective: dict[str, float]
@@ -116,11 +139,12 @@ def test_effort_and_the_card(tmp_path: Path) -> None:
     part = Workshop(tmp_path, tmp_path, effort=0.01)
     whole = read_target_config(CONFIGS / "target.yaml").training.schedule.steps
     assert part.target.training.schedule.steps == round(0.01 * whole) > 1
-    assert part.drafter.responses.count == round(0.01 * self_config().responses.count) > 1
-    assert part.drafter.target == tmp_path / "target"
+    assert part.sasd.responses.count == round(0.01 * self_config().responses.count) > 1
+    assert part.sasd.target == tmp_path / "target"
+    assert (part.markov.target, part.markov.out) == (tmp_path / "sasd", tmp_path / "self")
     figures = {"windows": 5.0, "parsed": 1.0, "greedy": 3.25, "cv": 4.9, "ca": 4.6, "ctrv": 4.8}
     figures |= {"ctra": 4.5, "acceptance 32": 6.5, "acceptance 16": 5.25}
-    text = card({"KITTI 00": figures}, part.target, part.drafter)
+    text = card({"KITTI 00": figures}, part.target, part.sasd, part.markov)
     assert "| KITTI 00 | 5 | 3.25 | 4.90 | 4.60 | 4.80 | 4.50 | 100.0% | 6.50 | 5.25 |" in text
-    for needed in ("CC BY 4.0", "MIT", "must not drive", "trajectory 3", "`unknown`"):
+    for needed in ("CC BY 4.0", "MIT", "must not drive", "trajectory 3", "`unknown`", "rank 64"):
         assert needed in text
