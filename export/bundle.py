@@ -13,7 +13,7 @@ from export.checkpoint import CheckpointError
 from export.draft_configs import BlockDrafterConfig, DFlareConfig, Eagle3Config
 from export.graphs.builder import weights_beside
 from export.graphs.storage import beside, save_graph
-from export.markov import MARKOV, save_markov
+from export.markov import save_gated_markov, save_markov
 from export.record import Record, checkpoint_name, earlier_record, folder_name, weights_of
 from export.rig import RigOptions
 from export.source import Source, top_k_of
@@ -36,6 +36,7 @@ from runtime.bundle import (
 )
 from runtime.errors import SlipstreamError
 from runtime.files import new_folder, sha256, unwritable, write_atomic
+from runtime.markov import MARKOV
 
 _TOKENIZER, _LANGUAGE = "tokenizer.json", "language.json"
 
@@ -76,14 +77,12 @@ def export_bundle(
     """
     source = Source.open(target, drafter, rig)
     _check_limits(source, limits)
-    weights = weights_of(source.target, source.drafter)
+    weights = weights_of(source.target, source.drafter, source.markov)
     record = earlier_record(weights, target, out) or Record(folder_name(target), (), (), out)
     with new_folder(out) as folder:
         try:
             graphs = _write_graphs(source, folder, limits.max_position)
-            files = _copy_files(source, folder)
-            if source.drafter and isinstance(source.drafter_config, BlockDrafterConfig):
-                files |= save_markov(source.drafter, source.drafter_config, folder)
+            files = _copy_files(source, folder) | _write_markov(source, folder)
         except OSError as error:
             raise unwritable(folder, error) from error
         language = Language.load(target / _LANGUAGE) if _LANGUAGE in files else None
@@ -217,6 +216,16 @@ def _small(path: Path) -> bytes:
         ) from error
 
 
+def _write_markov(source: Source, folder: Path) -> dict[str, str]:
+    """Write the drafter's Markov head, or the target's own; returns its SHA-256 by name."""
+    drafter, itself, c = source.drafter, source.itself, source.target_config
+    if drafter and isinstance(source.drafter_config, BlockDrafterConfig):
+        return save_markov(drafter, source.drafter_config, folder)
+    if source.markov and itself:
+        return save_gated_markov(source.markov, c.vocab, itself.markov_rank, c.width, folder)
+    return {}
+
+
 def _target_dims(source: Source) -> TargetDims:
     c = source.target_config
     return TargetDims(
@@ -243,6 +252,8 @@ def _draft_dims(source: Source, mask_token: int) -> DraftDims | None:
             mask_token=itself.mask_token_id,
             scaffold_in_block=itself.scaffold_in_block,
             value_rows=itself.value_rows,
+            markov=MARKOV if itself.markov_rank else None,
+            markov_gated=bool(itself.markov_rank),
         )
     if c is None:
         return None

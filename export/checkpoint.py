@@ -76,6 +76,14 @@ class Checkpoint:
             return cls(folder, config, _read_header(folder / "model.safetensors"))
         return cls(folder, config, _read_shards(index))
 
+    def beside(self, name: str) -> Checkpoint:
+        """The tensors of another safetensors file in the folder, and no others.
+
+        Raises:
+            CheckpointError: it is missing, cut short or no safetensors file.
+        """
+        return Checkpoint(self.folder, self.config, _read_header(self.folder / name))
+
     def tensor(self, name: str, *shape: int) -> Floats:
         """One tensor as fp32, of exactly this shape.
 
@@ -133,7 +141,7 @@ class Checkpoint:
                 f"{self.folder} lacks the tensor {name}",
                 expected=f"{name} of shape {list(shape)}",
                 found=f"{len(self.tensors)} tensors, e.g. {', '.join(sorted(self.tensors)[:3])}",
-                fix="save the whole checkpoint again with save_pretrained",
+                fix="copy or save the whole checkpoint again",
             )
         if place.shape != shape:
             raise CheckpointError(

@@ -23,7 +23,7 @@ from export.draft_configs import Eagle3Config
 from export.draft_options import drafter_config
 from export.parity_block import check_block_drafter, check_markov
 from export.parity_eagle3 import check_eagle3
-from export.parity_self import check_self_drafting
+from export.parity_self import check_gated_markov, check_self_drafting
 from export.parity_target import check_head, check_pictures, check_target
 from export.parity_vision import check_vision
 from export.reference import Reference, target_pass
@@ -88,6 +88,8 @@ def check_parity(
                 itself.block_size,
                 far,
             )
+        if itself and itself.markov_rank:
+            check_gated_markov(found.add, target, graphs["target"].parent, config.width)
         if draft:
             embed = reference.decoder.embed_tokens
             paths, drawn = _random_taps(reference, config.vocab, far)

@@ -10,13 +10,12 @@ import torch
 from torch import Tensor, nn
 
 from export.cache_rows import MASKED, CacheRows, Ints
-from export.markov import MARKOV
 from export.parity_draft_head import Add, check_draft_head
 from planners.nets.block_drafter import BlockDrafter
 from runtime.bundle import GraphName
 from runtime.engines.base import Array
 from runtime.engines.onnx import OnnxEngine
-from runtime.markov import Markov
+from runtime.markov import MARKOV, Markov
 
 
 def check_block_drafter(

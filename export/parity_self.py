@@ -7,13 +7,17 @@ anchor, the block's rows seeing everything before it and each other.
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
 import torch
+from safetensors.torch import load_file
 from transformers import PreTrainedModel
 
 from export.cache_rows import MASKED, CacheRows, Floats, Ints, causal
+from export.parity_draft_head import Add
 from runtime.engines.base import Array
+from runtime.markov import GATE, MARKOV, TABLES, Markov
 
 # tokens [N, S], positions [N, S], trunk, branches, bias [N, S, S] -> the target graph's outputs
 TargetPass = Callable[[Ints, Ints, CacheRows, CacheRows, Floats], dict[str, Array]]
@@ -64,6 +68,27 @@ def check_self_drafting(
         path = np.concatenate([prefix[0], more[i, : kept[i]]])
         wanted = _reference(decoder, path, tokens[i, : real[i]], start)
         add("self draft over trunk and branch", found["hidden"][i, : real[i]], wanted)
+
+
+def check_gated_markov(add: Add, target: Path, folder: Path, width: int) -> None:
+    """What the host adds in slots read from random states, to a few candidates and to all tokens.
+
+    Args:
+        target: the checkpoint's folder; its file is read by safetensors itself.
+        folder: the bundle's.
+        width: d of the states.
+    """
+    tensors = load_file(target / MARKOV)
+    w1, w2, gate = (tensors[name].float() for name in (*TABLES, GATE))
+    rng, vocab = np.random.default_rng(5), len(w1)
+    hidden = rng.standard_normal((3, width)).astype(np.float32)
+    previous = rng.integers(0, vocab, (3, 5))
+    gates = 1 + torch.from_numpy(hidden) @ gate.T
+    expected = (gates[:, None] * w1[torch.from_numpy(previous)]) @ w2.T
+    markov = Markov.load(folder / MARKOV, vocab, width)
+    for candidates in (rng.integers(0, vocab, (3, 5, 16)), np.tile(np.arange(vocab), (3, 5, 1))):
+        bias = markov.bias(previous, candidates, markov.gates(hidden))
+        add("gated markov", bias, expected.gather(-1, torch.from_numpy(candidates)), True)
 
 
 def _reference(decoder: PreTrainedModel, path: Ints, block: Ints, start: int) -> torch.Tensor:

@@ -56,10 +56,16 @@ def earlier_record(weights: dict[str, str], target: Path, out: Path) -> Record |
     return None
 
 
-def weights_of(target: Checkpoint, drafter: Checkpoint | None) -> dict[str, str]:
-    """SHA-256 over the weight files of each checkpoint, in the order of their names."""
-    checkpoints = {"target": target} | ({"drafter": drafter} if drafter else {})
-    return {name: _digest(checkpoint) for name, checkpoint in checkpoints.items()}
+def weights_of(
+    target: Checkpoint, drafter: Checkpoint | None, markov: Checkpoint | None = None
+) -> dict[str, str]:
+    """SHA-256 over the weight files of each checkpoint, in the order of their names.
+
+    Args:
+        markov: the file of the target's own Markov head, which counts as the target's.
+    """
+    weights = {"target": _digest(target, *([markov] if markov else []))}
+    return weights | ({"drafter": _digest(drafter)} if drafter else {})
 
 
 def folder_name(folder: Path) -> str:
@@ -76,6 +82,6 @@ def checkpoint_name(folder: Path) -> str:
     return name if name == path.name else f"{name}/{path.name}"
 
 
-def _digest(checkpoint: Checkpoint) -> str:
-    files = sorted({place.path for place in checkpoint.tensors.values()})
+def _digest(*parts: Checkpoint) -> str:
+    files = sorted({place.path for part in parts for place in part.tensors.values()})
     return hashlib.sha256("".join(sha256(path) for path in files).encode()).hexdigest()

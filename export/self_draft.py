@@ -20,6 +20,8 @@ class SelfDraft(BaseModel):
         mask_token_id: stands where a token is to be drafted.
         scaffold_in_block: fixed tokens stand in the block as themselves.
         value_rows: its block holds the anchor and the rows that a value is read from, no others.
+        markov_rank: r of its gated Markov head, whose weights are in a file of their own (see
+            `export.markov`); 0 without one.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -28,6 +30,7 @@ class SelfDraft(BaseModel):
     mask_token_id: Token
     scaffold_in_block: bool = True
     value_rows: bool = False
+    markov_rank: int = Field(default=0, strict=True, ge=0, le=1 << 12)
 
 
 def self_draft(checkpoint: Checkpoint, vocab: int) -> SelfDraft | None:

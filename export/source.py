@@ -22,6 +22,7 @@ from export.graphs.vocabulary import embed_graph, head_graph
 from export.rig import RigOptions, Vision, vision_of
 from export.self_draft import SelfDraft, self_draft
 from runtime.bundle import GraphName
+from runtime.markov import MARKOV
 
 FULL_LOGITS_UP_TO = 4096  # tokens; a larger vocabulary returns only its most likely ones
 TOP_K = 64
@@ -36,6 +37,7 @@ class Source:
     Attributes:
         taps: 0-based target blocks whose output the target graph returns.
         itself: how the target drafts; None where another drafter does, or none.
+        markov: the file of the Markov head that it drafts with; None without one.
         vision: the target's tower and the rig; None for text alone.
     """
 
@@ -45,6 +47,7 @@ class Source:
     drafter_config: DrafterConfig | None
     taps: tuple[int, ...]
     itself: SelfDraft | None = None
+    markov: Checkpoint | None = None
     vision: Vision | None = None
 
     @classmethod
@@ -55,10 +58,11 @@ class Source:
         vision = vision_of(checkpoint, config.width, rig, config.vocab) if rig else None
         if drafter is None:
             taps, itself = tap_rule(config.layers), self_draft(checkpoint, config.vocab)
-            return cls(checkpoint, config, None, None, taps, itself, vision)
+            markov = checkpoint.beside(MARKOV) if itself and itself.markov_rank else None
+            return cls(checkpoint, config, None, None, taps, itself, markov, vision)
         draft = Checkpoint.open(drafter)
         draft_config = drafter_config(draft, config, checkpoint)
-        return cls(checkpoint, config, draft, draft_config, draft_config.taps, None, vision)
+        return cls(checkpoint, config, draft, draft_config, draft_config.taps, vision=vision)
 
     @property
     def mask_token(self) -> int | None:

@@ -28,6 +28,7 @@ from runtime.scaffold import VALUE, Scaffold, Span
 from runtime.schema import schema_blocks
 from runtime.self_drafter import SelfDrafter
 from runtime.settings import DRAFTING, DecodeSettings
+from runtime.window import FRESH
 from slipstream.estimate.bundle_shape import shape_of
 from tests.export.conftest import LIMITS
 from tests.vlm_families import Family, make_vlm
@@ -148,7 +149,7 @@ def test_a_draft_ahead_is_that_of_torch(altered: Alter, tmp_path: Path, value_ro
         look(drafter, hidden, block, accepted, *rest)
         assert block.ahead is not None
         for n, window in enumerate(drafter.windows):
-            if not window.fresh or len(window.places) == 0:
+            if len(window.places) == 0 or (window.rests != FRESH).any():
                 continue
             end = block.positions[n][block.real[n]].max() + 1
             masks = block.positions[n][block.ahead[n]]
@@ -161,7 +162,7 @@ def test_a_draft_ahead_is_that_of_torch(altered: Alter, tmp_path: Path, value_ro
             state = model.model(torch.from_numpy(shown)[None], attention_mask=bias, position_ids=at)
             rows = end + np.searchsorted(masks, window.places - 1)
             wanted = model.lm_head(state[0][0, rows]).detach().numpy()
-            np.testing.assert_allclose(window.logits, wanted, atol=2e-3)
+            np.testing.assert_allclose(window.said.logits, wanted, atol=2e-3)
             drafted += len(rows)
 
     settings = DecodeSettings("scaffold-spec", block=5, rollouts=2)

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 import slipstream
+from runtime.files import sha256
 from tests.slipstream.command import command
 
 
@@ -62,6 +63,25 @@ def test_a_calibrated_bundle_says_so(tmp_path: Path, smooth: float | None, said:
         "drives": ["kitti-00"],
         "windows": 16,
     }
+    (bundle / "bundle.json").write_text(json.dumps(manifest))
+    done = command("inspect", str(bundle), cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert said in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("gated", "said"), [(False, ", a Markov head"), (True, ", a gated Markov head")]
+)
+def test_a_markov_head_is_named(tmp_path: Path, gated: bool, said: str) -> None:
+    """Of a drafter, and of a target that drafts for itself."""
+    shipped = slipstream.shipped_bundle()
+    source = shipped.parents[1] / "fast-ddrive" / "bundle" if gated else shipped
+    bundle = tmp_path / "bundle"
+    shutil.copytree(source, bundle)
+    (bundle / "markov.safetensors").write_bytes(b"tables")
+    manifest = json.loads((bundle / "bundle.json").read_text())
+    manifest["draft"] |= {"markov": "markov.safetensors", "markov_gated": gated}
+    manifest["files"]["markov.safetensors"] = sha256(bundle / "markov.safetensors")
     (bundle / "bundle.json").write_text(json.dumps(manifest))
     done = command("inspect", str(bundle), cwd=tmp_path)
     assert done.returncode == 0, done.stderr
