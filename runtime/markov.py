@@ -98,5 +98,5 @@ def _damaged(path: Path, found: str) -> BundleError:
         expected=f"the tables {' and '.join(TABLES)}, [V, r] each, finite; {GATE}, [r, d], too, "
         "where bundle.json says that it is gated",
         found=found,
-        fix="slipstream export TARGET --draft DRAFTER -o BUNDLE",
+        fix="slipstream export TARGET [--draft DRAFTER] -o BUNDLE",
     )

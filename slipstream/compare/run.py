@@ -294,11 +294,14 @@ def _described(config: DrafterConfig) -> tuple[str, int, str]:
     """Architecture, layers and objective, in words."""
     if isinstance(config, EagleConfig):
         return config.drafter.kind, 1, f"{config.training.objective}, training-time test"
+    gated, layers = "", 0
     if isinstance(config, SelfDraftConfig):
-        return config.drafter.kind, 0, config.training.objective.in_words()
+        gated = "gated "
+    else:
+        layers = config.drafter.layers
     rank = config.drafter.markov_rank
-    head = f" + Markov head, rank {rank}" if rank else ""
-    return config.drafter.kind + head, config.drafter.layers, config.training.objective.in_words()
+    head = f" + {gated}Markov head, rank {rank}" if rank else ""
+    return config.drafter.kind + head, layers, config.training.objective.in_words()
 
 
 def _chosen(drives: Sequence[Drive], frames: int) -> list[Window]:

@@ -351,7 +351,7 @@ def test_what_a_refused_chains_pass_said_goes_on_behind_what_is_left(tmp_path: P
         at = np.zeros(len(row), np.int64), np.asarray(row)
         left = places.index(since)
         np.testing.assert_allclose(window.said.logits[left:], graphs.head_at(hidden, at))
-        gates = graphs.markov.gates(graphs.rows_at(hidden, at))
+        gates = graphs.markov.gates(graphs.rows_at(hidden, at)[0])
         assert window.said.gates is not None
         assert old.said.gates is not None
         np.testing.assert_allclose(window.said.gates[left:], gates)

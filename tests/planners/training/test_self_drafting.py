@@ -14,9 +14,10 @@ pytest.importorskip("torch")
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from transformers import Qwen3ForCausalLM
 
+from planners.nets.markov import GatedMarkovHead
 from planners.nets.qwen3 import Cache, forward
 from planners.training.acceptance import self_acceptance_length
 from planners.training.allowed import Allowed
@@ -63,6 +64,19 @@ def words(scaffold: Scaffold, count: int = 3) -> tuple[Tensor, Tensor]:
 def how(steps: int = 1, **changes: object) -> SelfDraftSettings:
     base = SelfDraftSettings(Schedule(steps=steps, peak=5e-3, average=0.8), batch=4, anchors=4)
     return replace(base, **changes)  # type: ignore[arg-type]
+
+
+def head_of(target: Qwen3ForCausalLM) -> GatedMarkovHead:
+    torch.manual_seed(5)
+    head = GatedMarkovHead(target.config.vocab_size, 3, target.config.hidden_size)
+    nn.init.normal_(head.markov_w2.weight)
+    return head
+
+
+def by_formula(head: GatedMarkovHead, token: Tensor, hidden: Tensor) -> Tensor:
+    """[V] W2 ((1 + G h) * W1[x])."""
+    gate = 1.0 + head.markov_gate.weight @ hidden
+    return (head.markov_w2.weight @ (gate * head.markov_w1.weight[token])).detach()
 
 
 def noise_of(scaffold: Scaffold, hidden: float = 0.0, **shapes: tuple[float, float]) -> Noise:
@@ -179,10 +193,12 @@ def lessons_for(
     return SelfLessons(target, before, *words(scaffold), scaffold, BLOCK, MASK, settings)
 
 
-def test_the_loss_of_one_case_by_hand(target: Qwen3ForCausalLM) -> None:
+@pytest.mark.parametrize("gated", [False, True])
+def test_the_loss_of_one_case_by_hand(target: Qwen3ForCausalLM, gated: bool) -> None:
     """Every hidden value's cross-entropy at the row before it, weighted by its section."""
     scaffold = scaffold_of()
     lessons = lessons_for(target, scaffold, how(objective=CE, weights={"tail": 3.0}))
+    lessons.markov = head_of(target) if gated else None
     tokens = torch.cat(words(scaffold), 1)
     blocks = noisy_blocks(scaffold, tokens)
     clean, noisy = two_streams(target, tokens, blocks)
@@ -190,11 +206,14 @@ def test_the_loss_of_one_case_by_hand(target: Qwen3ForCausalLM) -> None:
     total = weight = 0.0
     for n, row in blocks.drafted.nonzero().tolist():
         place = int(blocks.positions[n, row])
-        q = torch.softmax(target.lm_head(noisy[n, row - 1]).float().detach(), -1)
+        logits = target.lm_head(noisy[n, row - 1]).float().detach()
+        if lessons.markov is not None:
+            logits = logits + by_formula(lessons.markov, tokens[n, place - 1], noisy[n, row - 1])
+        q = torch.softmax(logits, -1)
         mine = 3.0 if place - FIRST >= 10 else 1.0
         total -= mine * math.log(float(q[tokens[n, place]]))
         weight += mine
-    assert float(found) == pytest.approx(total / weight, rel=1e-5)
+    assert found.item() == pytest.approx(total / weight, rel=1e-5)
     (grad,) = torch.autograd.grad(found, clean, retain_graph=True, allow_unused=True)
     assert grad is None  # what the clean rows say is a goal, not a loss
 
@@ -245,10 +264,10 @@ def test_unknown_sections_are_named(target: Qwen3ForCausalLM) -> None:
         assert caught.value.found == "body"
 
 
-@pytest.mark.parametrize("value_rows", [False, True])
+@pytest.mark.parametrize(("value_rows", "gated"), [(False, False), (True, False), (True, True)])
 @torch.no_grad()
 def test_acceptance_is_that_of_a_loop_without_any_cache(
-    target: Qwen3ForCausalLM, value_rows: bool
+    target: Qwen3ForCausalLM, value_rows: bool, gated: bool
 ) -> None:
     scaffold = scaffold_of()
     target.lm_head.weight[50:].zero_()
@@ -256,7 +275,8 @@ def test_acceptance_is_that_of_a_loop_without_any_cache(
     prompts, outputs = words(scaffold, 4)
     outputs = respond(target, prompts, scaffold)
     words_and_width = prompts, outputs, scaffold, BLOCK, MASK
-    found = self_acceptance_length(target, *words_and_width, value_rows=value_rows)
+    markov = head_of(target) if gated else None
+    found = self_acceptance_length(target, *words_and_width, value_rows=value_rows, markov=markov)
     rounds, length = 0, FIRST + outputs.shape[1]
     for n in range(4):
         tokens, anchor = torch.cat([prompts[n], outputs[n]]), FIRST - 1
@@ -271,7 +291,11 @@ def test_acceptance_is_that_of_a_loop_without_any_cache(
                 mask[anchor:, unread] = False
                 mask[unread, unread] = True
             run = forward(target, torch.cat([tokens[:anchor], own])[None], mask=mask[None])
-            drafts = target.lm_head(run.hidden[0, anchor:-1]).argmax(-1)
+            logits = target.lm_head(run.hidden[0, anchor:-1])
+            if markov is not None:
+                said = zip(tokens[anchor:], run.hidden[0, anchor:-1], strict=False)
+                logits = logits + torch.stack([by_formula(markov, *each) for each in said])
+            drafts = logits.argmax(-1)
             kept = 0
             for k in range(1, width):
                 if fixed[k - 1] < 0 and drafts[k - 1] != tokens[anchor + k]:
@@ -353,8 +377,8 @@ def test_a_run_in_two_parts_equals_one(
     prompts = examples.prompts(straight)
     outputs = respond(target, prompts, scaffold)
 
-    def run(folder: str, until: int | None = None) -> Qwen3ForCausalLM:
-        own = copy.deepcopy(target)
+    def run(folder: str, until: int | None = None) -> nn.Module:
+        own, markov = copy.deepcopy(target), head_of(target)
         train_self_drafting(
             own,
             copy.deepcopy(target),
@@ -365,10 +389,11 @@ def test_a_run_in_two_parts_equals_one(
             mask,
             how(6),
             tmp_path / folder,
+            markov=markov,
             every=2,
             until=until,
         )
-        return own
+        return nn.ModuleList([own, markov])
 
     whole = run("whole")
     run("part", until=3)
