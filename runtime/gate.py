@@ -203,10 +203,19 @@ class Gate:
         evidence.drift(kinds[cut, chain[cut]])
         whole = stands[np.arange(len(chain)), chain]
         lasting = self._learn_lasting(offer, rates, rollouts, script, sampled)
-        worth = whole[:, None] * lasting * (self.pace - row) > row
-        masks = worth.cumprod(axis=1).sum(axis=1)
-        # rows that other rollouts make the pass wide by are free
-        return Split(chain, int((chain + masks).max()) - chain)
+        drafted = whole[:, None] * lasting * (self.pace - row)
+        masks = (drafted > row).cumprod(axis=1).sum(axis=1)
+        verified = stands[:, 1:] * (self.pace / WORTH)
+        width = int((chain + masks).max())
+        # a pass is as wide for all rollouts: a column must be worth its rows on average
+        saved = np.zeros((len(chain), width))
+        for own, end, before, behind in zip(saved, chain, verified, drafted, strict=True):
+            both = np.concatenate([before[:end], behind])[:width]
+            own[: len(both)] = both
+        worth = np.flatnonzero(saved.mean(axis=0) > row)
+        width = int(worth[-1]) + 1 if len(worth) else 0
+        chain = np.minimum(chain, width)
+        return Split(chain, width - chain)
 
     def kinds_of(self, offer: Offer) -> Ints:
         """[N, K] kind of each offered draft: how sure the drafter was, and what it rests on."""

@@ -364,3 +364,17 @@ def test_rollouts_share_the_width_of_a_pass() -> None:
     found = gate.split(offer, gate.kinds_of(offer), rollouts_at(4, 4), SCRIPT, False)
     assert found.chain.tolist() == [6, 0]
     assert len(set((found.chain + found.masks).tolist())) == 1
+
+
+def test_a_column_of_a_pass_must_be_worth_the_rows_of_all_rollouts() -> None:
+    def chains(rows: int) -> list[int]:
+        sure = np.asarray([[0.9995] * 6, [0.01] * 6])[:rows]
+        reach, rests = np.full(rows, 6), np.full(sure.shape, FRESH)
+        offer = Offer(reach, np.ones(sure.shape, np.bool_), sure, rests, 128)
+        gate = splitting_gate(4.2e-3)  # a mask saves less than it takes
+        rollouts = rollouts_at(*[4] * rows)
+        found = gate.split(offer, gate.kinds_of(offer), rollouts, SCRIPT, False)
+        return [int(chain) for chain in found.chain]
+
+    assert chains(1) == [6]
+    assert chains(2) == [0, 0], "six rows of the one would be twelve"
