@@ -212,8 +212,8 @@ class Gate:
         for own, end, before, behind in zip(saved, chain, verified, drafted, strict=True):
             both = np.concatenate([before[:end], behind])[:width]
             own[: len(both)] = both
-        worth = np.flatnonzero(saved.mean(axis=0) > row)
-        width = int(worth[-1]) + 1 if len(worth) else 0
+        columns = np.flatnonzero(saved.mean(axis=0) > row)
+        width = int(columns[-1]) + 1 if len(columns) else 0
         chain = np.minimum(chain, width)
         return Split(chain, width - chain)
 

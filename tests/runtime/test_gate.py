@@ -371,7 +371,7 @@ def test_a_column_of_a_pass_must_be_worth_the_rows_of_all_rollouts() -> None:
         sure = np.asarray([[0.9995] * 6, [0.01] * 6])[:rows]
         reach, rests = np.full(rows, 6), np.full(sure.shape, FRESH)
         offer = Offer(reach, np.ones(sure.shape, np.bool_), sure, rests, 128)
-        gate = splitting_gate(4.2e-3)  # a mask saves less than it takes
+        gate = splitting_gate(4.2e-3 * rows)  # a mask saves less than it takes
         rollouts = rollouts_at(*[4] * rows)
         found = gate.split(offer, gate.kinds_of(offer), rollouts, SCRIPT, False)
         return [int(chain) for chain in found.chain]
