@@ -39,9 +39,10 @@ finish() {
 }
 trap finish EXIT
 
-# pip builds inside of the source folder: give it a copy, so that the folder stays as it is
-tar -C "$source" --exclude=./.git --exclude=./.venv --exclude=./out --exclude=./build \
-    --exclude='./.*_cache' --exclude='*.egg-info' --exclude='__pycache__' -cf - . | tar -C "$work" -xf -
+# pip builds inside of the source folder: give it a copy, so that the folder stays as it is; nothing
+# hidden belongs to the package, and tools write there meanwhile
+tar -C "$source" --exclude='./.[!.]*' --exclude=./out --exclude=./build --exclude='*.egg-info' \
+    --exclude='__pycache__' -cf - . | tar -C "$work" -xf -
 
 "$python" -m venv ${venv[@]+"${venv[@]}"} "$prefix"
 pip=("$prefix/bin/pip" install --quiet --disable-pip-version-check)
