@@ -28,7 +28,7 @@ from runtime.graphs import Graphs
 Floats = NDArray[np.float64]
 REPEATS = 7
 SCHEMA_ROWS = 64
-VERSION = 3
+VERSION = 4
 
 
 @dataclass(frozen=True)

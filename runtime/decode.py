@@ -23,6 +23,7 @@ from runtime.script import Script
 from runtime.settings import DRAFTING, DecodeSettings
 from runtime.step_gate import StepGate
 from runtime.telemetry import FrameStats
+from runtime.threads import one_blas_thread
 
 Array = NDArray[Any]
 Ints = NDArray[np.int64]
@@ -119,6 +120,12 @@ class Decoder:
         script = Script.of(prompt, scaffold)
         fork = script.first_value(fork_at or scaffold.sections[0].name)
         check_fits(self.graphs.manifest, script, fork, settings)
+        with one_blas_thread():
+            return self._decode(prompt, script, settings, fork, elapsed)
+
+    def _decode(
+        self, prompt: Prompt, script: Script, settings: DecodeSettings, fork: int, elapsed: float
+    ) -> Decoded:
         frame = Frame(self, prompt, script, settings)
         frame.prefill()
         if settings.rollouts > 1 or settings.sampling != settings.prefix_sampling:

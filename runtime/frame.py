@@ -15,7 +15,7 @@ from runtime.draws import Draws
 from runtime.engines.device import Buffer
 from runtime.fits import branch_rows
 from runtime.inputs import Inputs
-from runtime.judge import Judge
+from runtime.judge import Judge, Reading
 from runtime.parts import open_drafter, open_proposer
 from runtime.prompt import Prompt
 from runtime.propose import Block
@@ -102,10 +102,11 @@ class Frame:
                 return
             block = self._propose(until)
             hidden, taps = self._verify(block)
-            accepted = self._accept(block, hidden)
+            reading = self.judge.read(block, hidden)
+            accepted = self._accept(block, reading)
             self._commit(block, accepted, taps)
             if block.ahead is not None:
-                self._look_ahead(block, accepted, hidden)
+                self._look_ahead(block, accepted, reading)
             if self.observe:
                 draft_cache = self.drafter.cache if self.drafter else None
                 self.observe(self.rollouts, self.cache, draft_cache)
@@ -171,10 +172,11 @@ class Frame:
         self.stats.target_passes += 1
         return hidden, taps
 
-    def _accept(self, block: Block, hidden: Buffer) -> Accepted:
+    def _accept(self, block: Block, reading: Reading) -> Accepted:
         if block.q is None:
-            return by_choice(block, self.judge.choices(block, hidden, self.rollouts, self.sampling))
-        p = self.judge.distributions(block, hidden, self.sampling)
+            choices = self.judge.choices(block, reading, self.rollouts, self.sampling)
+            return by_choice(block, choices)
+        p = self.judge.distributions(block, reading, self.sampling)
         numbers = self.draws.of_round(self.rollouts.ids, self.rollouts.start)
         return by_rule(self.settings.rule, block, p, numbers)
 
@@ -189,9 +191,9 @@ class Frame:
         if self.drafter:
             self.drafter.observe(taps, block.positions, accepted.holds)
 
-    def _look_ahead(self, block: Block, accepted: Accepted, hidden: Buffer) -> None:
+    def _look_ahead(self, block: Block, accepted: Accepted, reading: Reading) -> None:
         assert isinstance(self.drafter, SelfDrafter)
-        self.drafter.look(hidden, block, accepted, self.rollouts, self.script, self.stats)
+        self.drafter.look(reading, block, accepted, self.rollouts, self.script)
 
     # What the steps lean on.
 

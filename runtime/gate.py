@@ -31,7 +31,7 @@ MEMORY = 50.0  # times a place was judged after which old evidence fades
 DRIFT = 0.01  # how far belief returns to the prior when a place is passed without a draft
 MARGIN = 1.03  # a draft must promise this much more per second, or noise decides
 NARROWEST = 4  # half a block is worth offering from this width on
-WORTH = 1.3  # a row verified behind others must be expected to commit this much more than it costs
+MASK_WORTH = 0.6  # of its time that a mask must save if all stands: otherwise it still saves some
 # what a draft's confidence must reach for each class of sureness but the lowest
 SURE = np.asarray([0.3, 0.45, 0.6, 0.7, 0.8, 0.87, 0.92, 0.95, 0.97, 0.985, 0.993, 0.997, 0.999])
 AHEAD = 64  # values that a target drafts behind the rows it verifies, at most
@@ -197,22 +197,22 @@ class Gate:
         rates = evidence.rates[kinds]
         stands = np.ones((len(rollouts), 1 + rates.shape[1]))  # the anchor, and what is behind it
         np.where(offer.drafted, rates, 1.0).cumprod(axis=1, out=stands[:, 1:])
-        worth = stands[:, 1:] * self.pace > WORTH * row
+        worth = stands[:, 1:] * self.pace > row
         chain = np.minimum(worth.cumprod(axis=1).sum(axis=1), offer.reach)
         cut = np.flatnonzero(chain < offer.reach)
         evidence.drift(kinds[cut, chain[cut]])
         whole = stands[np.arange(len(chain)), chain]
         lasting = self._learn_lasting(offer, rates, rollouts, script, sampled)
         drafted = whole[:, None] * lasting * (self.pace - row)
-        masks = (drafted > row).cumprod(axis=1).sum(axis=1)
-        verified = stands[:, 1:] * (self.pace / WORTH)
+        masks = (drafted > MASK_WORTH * row).cumprod(axis=1).sum(axis=1)
+        verified = stands[:, 1:] * self.pace
         width = int((chain + masks).max())
-        # a pass is as wide for all rollouts: a column must be worth its rows on average
+        # a pass is as wide for all rollouts: a column is judged by what its rows save on average
         saved = np.zeros((len(chain), width))
         for own, end, before, behind in zip(saved, chain, verified, drafted, strict=True):
             both = np.concatenate([before[:end], behind])[:width]
             own[: len(both)] = both
-        columns = np.flatnonzero(saved.mean(axis=0) > row)
+        columns = np.flatnonzero(saved.mean(axis=0) > MASK_WORTH * row)
         width = int(columns[-1]) + 1 if len(columns) else 0
         chain = np.minimum(chain, width)
         return Split(chain, width - chain)

@@ -59,10 +59,14 @@ class Race:
             noise=None if self.noise is None else self.noise[index],
         )
 
+    def among(self, tokens: Ints) -> Race:
+        """The same for distributions over tokens [..., C], in token order."""
+        return replace(self, tokens=tokens)
+
     def over(self, tokens: Ints) -> Race:
         """The same for distributions over tokens [..., C], for who draws at a place often: the
         noise is worked out once. Columns that are never possible may repeat a token."""
-        known = replace(self, tokens=tokens)
+        known = self.among(tokens)
         return replace(known, noise=known._of(tokens)) if tokens.shape[-1] <= WIDE else known
 
     def draw(self, p: Floats) -> Ints:

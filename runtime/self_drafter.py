@@ -17,7 +17,8 @@ from runtime.engines.device import Buffer
 from runtime.fits import ALONE, MAX_NODES
 from runtime.gate import Width
 from runtime.graphs import Graphs
-from runtime.marginals import Marginals, Said, empty_marginals
+from runtime.judge import Reading
+from runtime.marginals import Marginals, Said, Some, empty_marginals
 from runtime.propose import Block, Until
 from runtime.sampling import restrict
 from runtime.scaffold import VALUE, Padding
@@ -86,18 +87,17 @@ class SelfDrafter:
 
     def look(
         self,
-        hidden: Buffer,
+        reading: Reading,
         block: Block,
         accepted: Accepted,
         rollouts: Rollouts,
         script: Script,
-        stats: FrameStats,
     ) -> None:
-        """Read what the pass drafted. Of rollouts whose rows did not all stand, and where it
+        """Keep what the pass drafted. Of rollouts whose rows did not all stand, and where it
         drafted nothing, what is left of earlier drafts is kept, too.
 
         Args:
-            hidden: [N, W, d] of the pass over the block.
+            reading: of the pass over the block.
             rollouts: at their new anchors.
         """
         starts = rollouts.start
@@ -106,31 +106,23 @@ class SelfDrafter:
             window.behind(at, token)
             for window, at, token in zip(self.windows, starts, tokens, strict=True)
         ]
-        self._read(hidden, block, accepted, script, stats)
+        self._take(reading, block, accepted)
         if script.scaffold.padding:
             self._pad(rollouts, script, script.scaffold.padding)
 
-    def _read(
-        self,
-        hidden: Buffer,
-        block: Block,
-        accepted: Accepted,
-        script: Script,
-        stats: FrameStats,
-    ) -> None:
+    def _take(self, reading: Reading, block: Block, accepted: Accepted) -> None:
         assert block.ahead is not None
         stood = accepted.length == block.limit
         rows = block.ahead.copy()
         fell = np.flatnonzero(~stood & block.ahead.any(axis=1))
         rows[fell, block.limit[fell]] = True  # the last row of the chain says what follows it
-        row, mask = np.nonzero(rows)
-        places = block.positions[row, mask] + 1
-        read = ~script.fixed[places]
-        row, mask, places = row[read], mask[read], places[read]
-        if len(row) == 0:
+        some = reading.among(rows)
+        if len(some) == 0:
             return
-        said = self.read(hidden, (row, mask), script.bias_at(places), stats)
-        fresh = windows_of(places, np.bincount(row, minlength=len(self.windows)), said)
+        row, mask = reading.at[0][some], reading.at[1][some]
+        said = self.read(reading.logits[some], reading.hidden, some)
+        counts = np.bincount(row, minlength=len(self.windows))
+        fresh = windows_of(block.positions[row, mask] + 1, counts, said)
         self.windows = [
             (new if whole else old.and_then(new)) if len(new.places) else old
             for new, old, whole in zip(fresh, self.windows, stood, strict=True)
@@ -178,21 +170,22 @@ class SelfDrafter:
         block = block.first(width.verify)
         row, slot = np.nonzero(block.drafted)
         bias = script.bias_at(block.positions[row, slot])
-        return Marginals.of(block, self.read(hidden, (row, slot - 1), bias, stats))
+        with stats.stage("head"):
+            held = self.graphs.rows_at(hidden, (row, slot - 1))
+            logits = restrict(self.graphs.head(held)[0], bias)
+        return Marginals.of(block, self.read(logits, held, slice(None)))
 
-    def read(self, hidden: Buffer, at: tuple[Ints, ...], bias: Array, stats: FrameStats) -> Said:
-        """What rows of hidden [N, W, d] say of the slots behind them.
+    def read(self, logits: Array, hidden: Buffer, some: Some) -> Said:
+        """What restricted logits [m, V] say of slots, with the head's gates where it has them.
 
         Args:
-            bias: [M, V] the scaffold's, of the slots.
+            hidden: [1, M, d] states; `some` [m] are those that the slots are read from.
         """
-        graphs, markov = self.graphs, self.graphs.markov
-        with stats.stage("head"):
-            rows = graphs.rows_at(hidden, at)
-            logits, gates = graphs.head(rows)[0], None
-            if markov is not None and markov.gate is not None:
-                gates = markov.gates(np.asarray(graphs.device.to_host(rows)[0], np.float32))
-        return Said(restrict(logits, bias), markov, gates)
+        markov, gates = self.graphs.markov, None
+        if markov is not None and markov.gate is not None:
+            states = self.graphs.device.to_host(hidden)[0][some]
+            gates = markov.gates(np.asarray(states, np.float32))
+        return Said(logits, markov, gates)
 
     # What a drafter with a cache of its own has to follow, the target's cache goes through anyway.
 

@@ -32,6 +32,8 @@ def rectangles(source: Ints, target: Ints) -> list[Rectangle]:
 
     Rows are joined along each axis in turn; the order that needs fewer copies is taken.
     """
+    if source.size == 0:
+        return []
     along = list(_joined(source.ravel(), target.ravel()))
     if len(along) <= min(source.shape):
         return along

@@ -38,7 +38,8 @@ class OnnxEngine:
         threads: intra-op threads; None takes one per core that this process may use.
         providers: ONNX Runtime execution providers, by preference; for those with a memory of
             their own see `runtime.engines.onnx_device`.
-        spinning: threads wait busily between operators: faster, but it holds the cores.
+        spinning: threads wait busily between the operators of a pass: mostly faster, unless others
+            want the cores as well. They sleep between two passes in any case.
 
     Raises:
         EngineError: ONNX Runtime or a provider is absent, or the file is missing or damaged.
@@ -186,6 +187,8 @@ def open_session(
     options.intra_op_num_threads = threads
     options.log_severity_level = 4  # errors come as exceptions
     options.add_session_config_entry("session.intra_op.allow_spinning", str(int(spinning)))
+    # each graph has threads of its own: those of one must not hold the cores while another runs
+    options.add_session_config_entry("session.force_spinning_stop", "1")
     try:
         session = ort.InferenceSession(str(path), options, providers=list(providers))
     except Exception as error:

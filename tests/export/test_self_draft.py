@@ -144,9 +144,9 @@ def test_a_draft_ahead_is_that_of_torch(altered: Alter, tmp_path: Path, value_ro
     prompt, look = np.arange(20, 30), SelfDrafter.look
     fixed = np.concatenate([prompt, scaffold.tokens])
 
-    def watched(drafter: SelfDrafter, hidden: Any, block: Any, accepted: Any, *rest: Any) -> None:
+    def watched(drafter: SelfDrafter, said: Any, block: Any, accepted: Any, *rest: Any) -> None:
         nonlocal drafted
-        look(drafter, hidden, block, accepted, *rest)
+        look(drafter, said, block, accepted, *rest)
         assert block.ahead is not None
         for n, window in enumerate(drafter.windows):
             if len(window.places) == 0 or (window.rests != FRESH).any():

@@ -15,6 +15,8 @@ from runtime.costs import measure
 from runtime.decode import Decoder
 from runtime.draws import Draws
 from runtime.errors import CacheFullError
+from runtime.graphs import Graphs
+from runtime.judge import Judge
 from runtime.proof.controls import blunted
 from runtime.scaffold import Padding
 from runtime.schema import block_ends
@@ -40,6 +42,10 @@ from tests.runtime.drafted import (
     window_at,
 )
 from tests.runtime.filling import VOCAB, FillingEngine, filling_graphs, scaffold_in
+
+
+def judge_of(graphs: Graphs, script: Script) -> Judge:
+    return Judge(graphs, script, Draws(0, 0), FrameStats())
 
 
 def test_masks_see_what_is_verified_and_each_other_and_are_seen_by_nothing_else() -> None:
@@ -74,7 +80,7 @@ def test_a_draft_is_read_from_the_row_before_over_all_rows_verified(
     graphs.target(graphs.embed(PROMPT[None, :4]), np.arange(4)[None], causal(4), cache)
     cache.commit(np.ones((1, 4), np.bool_))
     rollouts = rollouts_of(script, 4)
-    drafter, stats = SelfDrafter(graphs, cache), FrameStats()
+    drafter = SelfDrafter(graphs, cache)
     drafter.windows = [window_at(5, 7)]
     # places 5..13 are ?2?4?1???: two drafts and a fixed token stand, and 8 is fixed, so 9 is next
     block = drafter.ahead(
@@ -92,7 +98,7 @@ def test_a_draft_is_read_from_the_row_before_over_all_rows_verified(
     hidden, _ = graphs.target(graphs.embed(block.tokens), block.positions, bias, cache)
     accepted = Accepted(block.real, np.asarray([4]))
     rollouts.tokens[0, 5:9], rollouts.start = [3, 2, 5, 4], np.asarray([8])
-    drafter.look(hidden, block, accepted, rollouts, script, stats)
+    drafter.look(judge_of(graphs, script).read(block, hidden), block, accepted, rollouts, script)
     (window,) = drafter.windows
     assert window.places.tolist() == values
     assert (window.rests == FRESH).all()
@@ -153,7 +159,7 @@ def test_what_a_refused_chains_pass_said_goes_on_behind_what_is_left(tmp_path: P
     graphs.target(graphs.embed(PROMPT[None, :4]), np.arange(4)[None], causal(4), cache)
     cache.commit(np.ones((1, 4), np.bool_))
     for chain, last in ((3, True), (5, False)):  # what follows 7 is a value; what follows 9 is not
-        drafter, stats = SelfDrafter(graphs, cache), FrameStats()
+        drafter = SelfDrafter(graphs, cache)
         assert graphs.markov is not None
         old = gated_window(graphs.markov, 5, 6, 7, 8, 9, 11)
         drafter.windows = [old]
@@ -168,7 +174,8 @@ def test_what_a_refused_chains_pass_said_goes_on_behind_what_is_left(tmp_path: P
         refused = int(block.tokens[0, 2])
         rollouts.tokens[0, 5:7] = block.tokens[0, 1], (refused + 1) % VOCAB
         rollouts.start = np.asarray([6])
-        drafter.look(hidden, block, Accepted(stands, np.asarray([0])), rollouts, script, stats)
+        reading = judge_of(graphs, script).read(block, hidden)
+        drafter.look(reading, block, Accepted(stands, np.asarray([0])), rollouts, script)
         (window,) = drafter.windows
         places = [7, 8, 9, 11, 12] if last else [7, 8, 9, 11, 12, 13]
         since = 8 if last else 11

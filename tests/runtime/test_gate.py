@@ -276,7 +276,7 @@ def test_padding_nodes_are_worth_nothing() -> None:
 
 # Splitting a pass between rows to verify and masks.
 
-PACE = 6e-3  # s a token takes: a row of 3 ms is worth it while 0.65 tokens are expected
+PACE = 4.6e-3  # s a token takes: a row of 3 ms is worth it while 0.65 tokens are expected
 
 
 def offer_of(*confidences: float, rests: int = FRESH) -> Offer:
@@ -342,7 +342,7 @@ def test_what_was_cut_is_tried_again() -> None:
 
 
 def test_masks_reach_as_far_as_drafts_lasted() -> None:
-    gate = splitting_gate(8e-3)
+    gate = splitting_gate(6e-3)
     for _ in range(200):
         split(gate, offer_of(0.9995, 0.9995, 0.9995, 0.01, 0.01, 0.01))
     near = split(gate, offer_of(0.9995))[1]
@@ -358,7 +358,7 @@ def test_masks_reach_as_far_as_drafts_lasted() -> None:
 
 
 def test_rollouts_share_the_width_of_a_pass() -> None:
-    gate = splitting_gate(12e-3)
+    gate = splitting_gate(9e-3)
     sure = np.asarray([[0.9995] * 6, [0.01] * 6])
     offer = Offer(np.full(2, 6), np.ones((2, 6), bool), sure, np.full((2, 6), FRESH), 128)
     found = gate.split(offer, gate.kinds_of(offer), rollouts_at(4, 4), SCRIPT, False)
@@ -371,7 +371,7 @@ def test_a_column_of_a_pass_must_be_worth_the_rows_of_all_rollouts() -> None:
         sure = np.asarray([[0.9995] * 6, [0.01] * 6])[:rows]
         reach, rests = np.full(rows, 6), np.full(sure.shape, FRESH)
         offer = Offer(reach, np.ones(sure.shape, np.bool_), sure, rests, 128)
-        gate = splitting_gate(4.2e-3 * rows)  # a mask saves less than it takes
+        gate = splitting_gate(3.2e-3 * rows)  # masks save too little
         rollouts = rollouts_at(*[4] * rows)
         found = gate.split(offer, gate.kinds_of(offer), rollouts, SCRIPT, False)
         return [int(chain) for chain in found.chain]

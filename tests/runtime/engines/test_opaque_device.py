@@ -167,6 +167,14 @@ def test_a_gather_is_its_definition() -> None:
         np.testing.assert_array_equal(found, wanted)
 
 
+def test_a_gather_of_nothing_copies_nothing() -> None:
+    device = OpaqueDevice()
+    before = device.copies
+    found = device.gather([(device.zeros((3, 2, 5), np.dtype(np.float32)), np.zeros((1, 0), int))])
+    assert found.shape == (1, 0, 5)
+    assert device.copies == before
+
+
 def test_regular_gathers_are_few_copies() -> None:
     device = OpaqueDevice()
     cache = device.zeros((40, 8, 3), np.dtype(np.float32))  # [T, N, row]
