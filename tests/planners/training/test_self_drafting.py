@@ -251,7 +251,7 @@ def test_the_causal_loss_is_kl_to_the_old_target_and_cross_entropy(
     now = target.lm_head(hidden[:, values - 1])
     p, q = was.log_softmax(-1), now.log_softmax(-1)
     kl = float((p.exp() * (p - q)).sum(-1).mean().detach())
-    nats = -float(q.gather(-1, tokens[:, values][..., None]).mean())
+    nats = -float(q.gather(-1, tokens[:, values][..., None]).mean().detach())
     assert terms == pytest.approx({"kept": kl, "nats": nats}, rel=1e-4)
     assert float(loss) == pytest.approx(kl + 0.5 * nats, rel=1e-4)
 
