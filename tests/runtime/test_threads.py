@@ -45,9 +45,9 @@ def test_many_frames_at_once_give_them_back() -> None:
             with one_blas_thread():
                 pass
 
-    with threadpool_limits(2, user_api="blas"):
-        pass  # nobody decides any more
     before = threads()
+    with one_blas_thread():
+        assert threads() == {1}, "no other thread decides for the process"
     workers = [Thread(target=work) for _ in range(4)]
     for each in workers:
         each.start()
