@@ -17,6 +17,7 @@ import slipstream
 from planners.language import Language
 from planners.published import fast_ddrive
 from slipstream.cli import app
+from slipstream.commands.estimate import milliseconds
 from slipstream.estimate.devices import DEVICES, check_precision
 from slipstream.estimate.frame import Work, estimate_frame
 from slipstream.estimate.roofline import Roofline
@@ -111,7 +112,7 @@ def test_the_estimates_are_what_the_code_says() -> None:
         for n in (1, 2, 4, 8, 16):
             frame = estimate_frame(Roofline(FAST, DEVICES[device], "fp16", None), WORK, n)
             took = frame.encode, frame.prefill, frame.draft, frame.verify, frame.head, frame.seconds
-            assert " ".join(f"{1e3 * s:.2f}" for s in took) in " ".join(PAGE.split())
+            assert " ".join(milliseconds(s) for s in took) in " ".join(PAGE.split())
     rows = re.findall(r"^\| (agx-orin|thor), (\w+) \|(.*)\|$", PAGE, re.MULTILINE)
     assert len(rows) == 6
     for device, precision, cells in rows:

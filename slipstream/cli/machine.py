@@ -8,6 +8,7 @@ from typing import Annotated, Optional
 import typer
 
 from slipstream.cli.app import app
+from slipstream.cli.options import Batch
 
 
 @app.command()
@@ -40,6 +41,7 @@ def estimate(
         Optional[int],  # noqa: UP045
         typer.Option(help="Trajectories.", show_default="1, 2, 4, ... up to the bundle's limit"),
     ] = None,
+    batch: Batch = None,
     deadline_ms: Annotated[
         Optional[float],  # noqa: UP045
         typer.Option(help="Find the most rollouts that fit it.", show_default="none"),
@@ -86,6 +88,7 @@ def estimate(
             device=device,
             precision=precision,
             rollouts=rollouts,
+            batch=batch,
             deadline_ms=deadline_ms,
             acceptance_length=acceptance_length,
             report=report,

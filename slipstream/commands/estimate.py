@@ -39,6 +39,7 @@ class Request:
     device: str
     precision: str
     rollouts: int | None
+    batch: int | None
     deadline_ms: float | None
     acceptance_length: float | None
     report: Path | None
@@ -62,7 +63,8 @@ def run_estimate(request: Request) -> None:
     model = shape_of(bundle) if bundle else model_named(request.bundle)
     built = of_engines(bundle, precision, device, EngineStore(request.engines)) if bundle else None
     roofline = Roofline(model, device, precision, None, built.bytes if built else None)
-    size = FrameSize(model, bundle, request.prompt, request.prefix, request.tail)
+    tokens = request.prompt, request.prefix, request.tail
+    size = FrameSize(model, bundle, *tokens, request.batch)
     acceptances = _acceptances(request, model, bundle, size)
 
     def work(n: int) -> Work:
@@ -157,7 +159,8 @@ def _facts(roofline: Roofline, work: Work) -> dict[str, str]:
         f"{roofline.rate / 1e12:g} dense T op/s at {roofline.precision}, "
         f"{device.memory / 1e9:g} GB shared memory",
         "data sheet": device.source,
-        "frame": f"prompt {work.prompt} tokens, {work.prefix} before the fork, {work.tail} behind",
+        "frame": f"prompt {work.prompt} tokens, {work.prefix} before the fork, {work.tail} behind"
+        + (f", at most {work.batch} rollouts at once" if work.batch else ""),
         "formula": FORMULA,
         "factors": f"e_b {factors.bandwidth:g}, e_c {factors.compute:g}, "
         f"t_block {factors.block * 1e6:g} us; tables, drafter and cameras at least 16 bits; "
@@ -200,29 +203,33 @@ def _show(
     deadline = None if deadline_ms is None else deadline_ms / 1e3
     encode = ("encode",) if roofline.model.vision else ()
     stages = (*encode, "prefill", "draft", "verify", "head")
-    latency = _table("N", *stages, "frame, ms", "rounds", "tok/round", "")
+    kept = ("late",) if deadline is not None else ()
+    latency = _table("N", *stages, "frame, ms", "rounds", "tok/round", *kept)
     memory = _table("N", "weights", "keys and values", "workspace", "memory", "")
     for frame in frames:
         n, size = str(frame.rollouts), roofline.device.memory
         took = (*(getattr(frame, stage) for stage in stages), frame.seconds)
-        late = "" if deadline is None else _fits(frame.seconds <= deadline)
+        late = () if deadline is None else ("no" if frame.seconds <= deadline else "yes",)
         rounds = (f"{frame.rounds:.0f}", f"{frame.acceptance_length:.2f}")
-        latency.add_row(n, *(f"{1e3 * s:.2f}" for s in took), *rounds, late)
+        latency.add_row(n, *(milliseconds(s) for s in took), *rounds, *late)
         parts = (frame.weights, frame.cache, frame.workspace, frame.memory)
-        memory.add_row(n, *(_mb(part) for part in parts), _fits(fits(frame, size, None)))
+        room = "fits" if fits(frame, size, None) else "does not fit"
+        memory.add_row(n, *(_mb(part) for part in parts), room)
     console.print(latency)
     console.print(memory)
 
 
 def _table(*headings: str) -> Table:
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 2, 0, 0))
+    # close set: all stages and a deadline stand in 80 columns
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
     for heading in headings:
         table.add_column(heading, justify="right", no_wrap=True)
     return table
 
 
-def _fits(does: bool) -> str:
-    return "fits" if does else "does not fit"
+def milliseconds(seconds: float) -> str:
+    """As many digits as a roofline can mean, and as a column has room for."""
+    return f"{1e3 * seconds:.{0 if seconds >= 1 else 1 if seconds >= 0.1 else 2}f}"
 
 
 def _json(facts: dict[str, str], frames: Sequence[Frame], roofline: Roofline) -> str:
@@ -259,6 +266,7 @@ def _mb(size: float) -> str:
 def _check_numbers(request: Request) -> None:
     whole: dict[str, tuple[int | None, int]] = {
         "--rollouts": (request.rollouts, 1),
+        "--batch": (request.batch, 1),
         "--block": (request.block, 2),
         "--prompt": (request.prompt, 1),
         "--prefix": (request.prefix, 0),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
+from runtime.decode import batches
 from runtime.fits import SLACK
 from slipstream.estimate.roofline import Pass, Roofline
 from slipstream.estimate.schema import Blocks
@@ -23,6 +24,7 @@ class Work:
         block: rows that a round drafts and verifies; 1 drafts nothing.
         blocks: of the schema, where rounds end with them; then no round is wider than what is left
             of its block. A target that drafts for itself verifies and drafts them in one pass.
+        batch: most rollouts that are decoded at once; None for all of them.
     """
 
     prompt: int
@@ -31,6 +33,7 @@ class Work:
     acceptance_length: float = 1.0
     block: int = 1
     blocks: Blocks | None = None
+    batch: int | None = None
 
     @property
     def drafts(self) -> bool:
@@ -75,21 +78,24 @@ class Frame:
 
 
 def estimate_frame(roofline: Roofline, work: Work, rollouts: int) -> Frame:
-    """One frame: pictures, prompt, rounds for the prefix alone, then rounds for all rollouts."""
+    """One frame: pictures, prompt, rounds for the prefix alone, then rounds for the rollouts of
+    each batch."""
     model = roofline.model
-    parts = (  # rollouts, rows of branch and trunk on average
-        (1, 0.0, work.prompt + work.prefix / 2),
-        (rollouts, work.tail / 2, float(work.prompt + work.prefix)),
-    )
+    at_once = [len(ids) for ids in batches(rollouts, work.batch)]
+    trunk = work.prompt + work.prefix
+    parts = [  # behind the fork, rollouts, rows of branch and trunk on average
+        (False, 1, 0.0, work.prompt + work.prefix / 2),
+        *((True, n, work.tail / 2, float(trunk)) for n in at_once),
+    ]
     draft = verify = head = total = 0.0
-    for behind, (n, branch, trunk) in enumerate(parts):
-        for rounds, rows in work.rounds(behind=bool(behind)):
+    for behind, n, branch, seen in parts:
+        for rounds, rows in work.rounds(behind=behind):
             total += rounds
-            verify += rounds * roofline.network(model.target, Pass(n, rows, trunk, branch))
+            verify += rounds * roofline.network(model.target, Pass(n, rows, seen, branch))
             head += rounds * roofline.head(n * rows)
             if model.draft and work.drafts and not (model.drafts_itself and work.blocks):
                 context = 0.0 if model.drafts_itself else work.acceptance_length
-                drafting = Pass(n, rows, trunk, branch, context)
+                drafting = Pass(n, rows, seen, branch, context)
                 draft += rounds * roofline.network(model.draft, drafting)
                 head += rounds * roofline.head(n * rows)
     return Frame(
@@ -103,8 +109,8 @@ def estimate_frame(roofline: Roofline, work: Work, rollouts: int) -> Frame:
         rounds=total,
         weights=roofline.weights(),
         # a chain's branch is as long as what it writes; one rollout stays in the trunk
-        cache=roofline.cache(rollouts, work.tail + SLACK if rollouts > 1 else 1),
-        workspace=roofline.workspace(rollouts, work.prompt),
+        cache=roofline.cache(at_once[0], work.tail + SLACK if rollouts > 1 else 1),
+        workspace=roofline.workspace(at_once[0], work.prompt),
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cached_property
 
 from runtime.bundle import Bundle
@@ -21,6 +22,7 @@ class FrameSize:
         model: as named on the command line, or the bundle's.
         bundle: None for a model that is none yet.
         prompt, prefix, tail: as given; None is the model's own.
+        batch: most rollouts that are decoded at once; None for all of them.
 
     Raises:
         SlipstreamError: not all is given, and neither bundle nor name knows the rest.
@@ -33,6 +35,7 @@ class FrameSize:
         prompt: int | None,
         prefix: int | None,
         tail: int | None,
+        batch: int | None = None,
     ) -> None:
         self._model, self._bundle = model, bundle
         self.as_published = bundle is None and model.name == fast_ddrive.NAME
@@ -42,13 +45,13 @@ class FrameSize:
             prompt = own.prompt if prompt is None else prompt
             prefix = own.prefix if prefix is None else prefix
             tail = own.tail if tail is None else tail
-        self.plain = Work(prompt, prefix, tail)
+        self.plain = Work(prompt, prefix, tail, batch=batch)
 
     def drafted(self, acceptance: Acceptance) -> Work:
         """The frame's work with drafts that are accepted so far."""
         blocks = self.blocks(acceptance.block) if acceptance.schema else None
-        plain, length = self.plain, acceptance.length
-        return Work(plain.prompt, plain.prefix, plain.tail, length, acceptance.block, blocks)
+        length, block = acceptance.length, acceptance.block
+        return replace(self.plain, acceptance_length=length, block=block, blocks=blocks)
 
     def blocks(self, size: int) -> Blocks:
         """The schema's, of `size` values; of `size` tokens where the output is not known."""

@@ -26,7 +26,7 @@ from slipstream.estimate.frame import Work, break_even, estimate_frame, most_rol
 from slipstream.estimate.named import MODELS
 from slipstream.estimate.published import ROWS, WITHIN, Row, slowdown_of_batches
 from slipstream.estimate.roofline import Factors, Pass, Roofline
-from tests.slipstream.command import ROOT, command
+from tests.slipstream.command import ROOT, command, started
 
 BUNDLE = str(shipped_bundle())
 ORIN_NX = DEVICES["orin-nx"]
@@ -342,3 +342,14 @@ def test_bad_input_is_one_message(arguments: tuple[str, ...], says: str, tmp_pat
     assert says in done.stderr
     assert "to mend it:" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("model", ["fast-ddrive", BUNDLE])
+def test_every_figure_stands_in_80_columns(model: str, tmp_path: Path) -> None:
+    asked = ("--batch", "4", "--deadline-ms", "4000")
+    arguments = "estimate", model, "--device", "orin-nano-8gb", *asked
+    out, err = started(*arguments, cwd=tmp_path, columns=80).communicate(timeout=60)
+    assert err == ""
+    assert "at most 4 rollouts at once" in " ".join(out.split())
+    assert "\N{HORIZONTAL ELLIPSIS}" not in out
+    assert max(map(len, out.splitlines())) <= 80

@@ -62,6 +62,21 @@ def test_the_published_planner_has_its_published_sizes() -> None:
     assert (len(BLOCKS.prefix), len(BLOCKS.tail)) == (9, 3)
 
 
+def test_batches_take_the_memory_of_one_and_the_time_of_all() -> None:
+    roofline = on("agx-orin")
+    four, eight = (estimate_frame(roofline, WORK, n) for n in (4, 8))
+    batched = estimate_frame(roofline, replace(WORK, batch=4), 8)
+    assert batched.memory == four.memory < eight.memory
+    one_batch = four.rounds - sum(rounds for rounds, _ in WORK.rounds(behind=False))
+    assert batched.rounds == pytest.approx(four.rounds + one_batch)
+    assert batched.seconds > eight.seconds > four.seconds
+    # as even as the runtime's: 6 in batches of at most 4 are 3 and 3
+    assert estimate_frame(roofline, replace(WORK, batch=4), 6).cache == roofline.cache(
+        3, TAIL + SLACK
+    )
+    assert estimate_frame(roofline, replace(WORK, batch=4), 4) == four
+
+
 def test_blocks_of_a_bundle_are_those_that_the_runtime_drafts() -> None:
     bundle = Bundle.open(BUNDLE)
     manifest = bundle.manifest
