@@ -42,7 +42,6 @@ def shape_of(bundle: Bundle) -> ModelShape:
         draft=_drafter(bundle, draft, network) if draft else None,
         width=target.width,
         vocab=target.vocab,
-        tied=False,  # two graphs, two files, two tables
         block=draft.block if draft else 1,
         trunk_rows=limits.trunk,
         branch_rows=limits.branch,

@@ -45,7 +45,6 @@ def model() -> ModelShape:
         draft=target,
         width=width,
         vocab=151936,
-        tied=True,
         block=BLOCK,
         trunk_rows=1536,
         branch_rows=256,

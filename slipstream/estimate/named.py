@@ -15,7 +15,6 @@ def _model(
     target: NetworkShape,
     width: int,
     vocab: int,
-    tied: bool,
     draft: NetworkShape | None = None,
     block: int = 16,
 ) -> ModelShape:
@@ -26,7 +25,6 @@ def _model(
         draft=draft,
         width=width,
         vocab=vocab,
-        tied=tied,
         block=block if draft else 1,
         trunk_rows=trunk,
         branch_rows=branch,
@@ -47,14 +45,12 @@ MODELS: dict[str, ModelShape] = {
             qwen3(layers=28, width=2048, ffn=6144, heads=16, kv_heads=8, head_dim=128),
             2048,
             _Q3,
-            True,
         ),
         _model(
             "qwen3-4b",
             qwen3(layers=36, width=2560, ffn=9728, heads=32, kv_heads=8, head_dim=128),
             2560,
             _Q3,
-            True,
             _qwen3_draft(5, 2560, 9728),
         ),
         _model(
@@ -62,7 +58,6 @@ MODELS: dict[str, ModelShape] = {
             qwen3(layers=36, width=4096, ffn=12288, heads=32, kv_heads=8, head_dim=128),
             4096,
             _Q3,
-            False,
             _qwen3_draft(5, 4096, 12288),
         ),
         _model(
@@ -72,7 +67,6 @@ MODELS: dict[str, ModelShape] = {
             ),
             1024,
             _Q35,
-            True,
         ),
         _model(
             "qwen3.5-4b",
@@ -81,7 +75,6 @@ MODELS: dict[str, ModelShape] = {
             ),
             2560,
             _Q35,
-            True,
             _qwen3_draft(5, 2560, 9728),
         ),
         _model(
@@ -97,7 +90,6 @@ MODELS: dict[str, ModelShape] = {
             ),
             5120,
             _Q35,
-            False,
             _qwen3_draft(5, 5120, 17408),
         ),
         _model(
@@ -105,7 +97,6 @@ MODELS: dict[str, ModelShape] = {
             qwen3(layers=32, width=4096, ffn=14336, heads=32, kv_heads=8, head_dim=128),
             4096,
             _LLAMA,
-            False,
         ),
         # the drafter published for it has two layers and drafts blocks of 8
         _model(
@@ -113,7 +104,6 @@ MODELS: dict[str, ModelShape] = {
             qwen3(layers=36, width=4096, ffn=12288, heads=32, kv_heads=8, head_dim=128),
             4096,
             155697,
-            False,
             _qwen3_draft(2, 4096, 12288),
             block=8,
         ),

@@ -108,10 +108,9 @@ class Roofline:
         """Bytes of all weights on the device."""
         model = self.model
         drafter = sum(network.weights for network in model.networks[1:])
-        tables = model.table * (1 if model.tied else 2)
         target = model.target.weights * self.weight_bytes
         tower = self.model.vision.weights if self.model.vision else 0
-        return target + drafter * self.draft_bytes + (tables + tower) * self.table_bytes
+        return target + drafter * self.draft_bytes + (2 * model.table + tower) * self.table_bytes
 
     def cache(self, rollouts: int, branch: int | None = None) -> float:
         """Bytes of keys and values, trunk + N * branch, and of recurrent state.

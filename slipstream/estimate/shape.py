@@ -78,7 +78,6 @@ class ModelShape:
 
     Attributes:
         width, vocab: d and V; the head is a d x V matrix.
-        tied: embedding and head are one table in memory.
         block: rows of a drafted block, the anchor included (of a target that drafts for itself the
             values of a block of the schema); 1 without a drafter.
         draft: the target's own shape, the very same object, where it drafts for itself.
@@ -94,7 +93,6 @@ class ModelShape:
     draft: NetworkShape | None
     width: int
     vocab: int
-    tied: bool
     block: int
     trunk_rows: int
     branch_rows: int
@@ -115,5 +113,6 @@ class ModelShape:
 
     @property
     def table(self) -> int:
-        """Elements of the head."""
+        """Elements of the head, and of the table that tokens are looked up in: two graphs, two
+        tables, even of a checkpoint that ties them."""
         return self.width * self.vocab

@@ -73,21 +73,26 @@ def test_the_agreement_is_of_the_model_and_not_of_the_factors() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "billions"),
+    ("name", "billions", "tables"),
     [
-        ("qwen3-1.7b", 1.7),
-        ("qwen3-4b", 4.0),
-        ("qwen3-8b", 8.2),
-        ("qwen3.5-0.8b", 0.75),
-        ("qwen3.5-4b", 4.2),
-        ("qwen3.5-27b", 26.9),
-        ("llama-3.1-8b", 8.0),
+        ("qwen3-1.7b", 1.7, 1),
+        ("qwen3-4b", 4.0, 1),
+        ("qwen3-8b", 8.2, 2),
+        ("qwen3.5-0.8b", 0.75, 1),
+        ("qwen3.5-4b", 4.2, 1),
+        ("qwen3.5-27b", 26.9, 2),
+        ("llama-3.1-8b", 8.0, 2),
     ],
 )
-def test_named_shapes_have_the_parameters_of_their_names(name: str, billions: float) -> None:
+def test_named_shapes_have_the_parameters_of_their_names(
+    name: str, billions: float, tables: int
+) -> None:
     model = MODELS[name]
-    tables = model.table * (1 if model.tied else 2)
-    assert (model.target.weights + tables) / 1e9 == pytest.approx(billions, rel=0.02)
+    parameters = model.target.weights + tables * model.table  # one where they are tied
+    assert parameters / 1e9 == pytest.approx(billions, rel=0.02)
+    stored = Roofline(model, ORIN_NX, "fp16", None).weights()
+    drafter = 0 if model.draft is None else model.draft.weights
+    assert stored == 2 * (model.target.weights + drafter + 2 * model.table)
 
 
 @pytest.mark.parametrize("graph", ["target", "draft"])
