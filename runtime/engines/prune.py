@@ -17,9 +17,9 @@ from runtime.engines.engine_files import (
     size_of,
 )
 from runtime.engines.key import Sidecar
-from runtime.engines.lock import LOCK, is_held
 from runtime.engines.store import EngineStore
 from runtime.files import sweep
+from runtime.lock import LOCK, is_held
 
 
 @dataclass(frozen=True)

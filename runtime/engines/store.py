@@ -37,10 +37,10 @@ from runtime.engines.key import (
     graph_digest,
     sm_name,
 )
-from runtime.engines.lock import LOCK, held
 from runtime.engines.refusals import Refusals
 from runtime.errors import EngineError
 from runtime.files import sha256, write_atomic
+from runtime.lock import LOCK, held
 
 __all__ = [
     "EngineKey",

@@ -55,29 +55,29 @@ def run_drafter(config: DrafterConfig, request: Request, console: Console) -> bo
     training = training_windows(config.data)
     look = validation_windows(config.data, config.evaluation.windows)
     run = RunFolder(config.out, config)
-    run.open(request.resume, request.command)
-    target.to(place)
-    path = run.path / RESPONSES
-    if not path.is_file():
-        bar = partial(progress_bar, console)
-        draw_said(path, target, training, examples, config.responses, bar)
-    said = read_said(path, target, examples)
-    with console.status("the target speaks on held-out windows"):
-        kind = SelfHeldOut if isinstance(config, SelfDraftConfig) else HeldOut
-        held_out = kind(config.evaluation, target, look, examples)
-    with Show("drafter", held_out.names, run.path, console) as show:
-        go = {
-            "folder": run.path,
-            "every": config.evaluation.every,
-            "save_every": config.save_every,
-            "until": request.until,
-            "watch": show,
-        }
-        save = learn(said, held_out, go)
-    if not request.ends(config.training.schedule.steps):
-        return False
-    save(config.out)
-    return True
+    with run.opened(request.resume, request.command):
+        target.to(place)
+        path = run.path / RESPONSES
+        if not path.is_file():
+            bar = partial(progress_bar, console)
+            draw_said(path, target, training, examples, config.responses, bar)
+        said = read_said(path, target, examples)
+        with console.status("the target speaks on held-out windows"):
+            kind = SelfHeldOut if isinstance(config, SelfDraftConfig) else HeldOut
+            held_out = kind(config.evaluation, target, look, examples)
+        with Show("drafter", held_out.names, run.path, console) as show:
+            go = {
+                "folder": run.path,
+                "every": config.evaluation.every,
+                "save_every": config.save_every,
+                "until": request.until,
+                "watch": show,
+            }
+            save = learn(said, held_out, go)
+        if not request.ends(config.training.schedule.steps):
+            return False
+        save(config.out)
+        return True
 
 
 Save = Callable[[Path], None]

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from pydantic import BaseModel
 
 from runtime.errors import SlipstreamError
 from runtime.files import check_writable, write_atomic
+from runtime.lock import LOCK, held
 
 CONFIG = "config.json"
 OUT = "the config's field out"
@@ -26,17 +29,31 @@ class RunFolder:
         self.out, self.path = out, out / "training"
         self.settled = config.model_dump(mode="json")
 
-    def open(self, resume: bool, command: str) -> None:
-        """Begin a run or go on with one.
+    @contextmanager
+    def opened(self, resume: bool, command: str) -> Iterator[None]:
+        """Begin a run or go on with one, alone in its folder inside the block.
 
         Args:
             resume: a run that is there is continued.
             command: what the user gave, for the advice.
 
         Raises:
-            SlipstreamError: another run, or a checkpoint, is in the way.
+            SlipstreamError: another run or process, or a checkpoint, is in the way.
         """
         check_writable(self.path, folder=True, option=OUT)
+        with held(self.path / LOCK, OUT, self._refuse):
+            self._open(resume, command)
+            yield
+
+    def _refuse(self) -> None:
+        raise SlipstreamError(
+            f"another process trains in {self.out}",
+            expected="one process in a run's folder",
+            found=f"{self.path / LOCK} is held",
+            fix=f"wait until it has ended; or change {OUT} to begin a run beside it",
+        )
+
+    def _open(self, resume: bool, command: str) -> None:
         begun = self.path / CONFIG
         if not begun.is_file():
             if (self.out / "model.safetensors").exists():

@@ -42,36 +42,36 @@ def run_target(config: TargetConfig, request: Request, console: Console) -> bool
     look = validation_windows(config.data, config.evaluation.windows)
     target, examples, words = _beginning(config)
     run = RunFolder(config.out, config)
-    run.open(request.resume, request.command)
-    for name, data in words.items():
-        write_atomic(config.out / name, data, option=OUT)
-    settings = config.training
-    with console.status("training the teacher"):
-        teacher = train_teacher(training, settings.augmentation, config.teacher)
-    target.to(place)
+    with run.opened(request.resume, request.command):
+        for name, data in words.items():
+            write_atomic(config.out / name, data, option=OUT)
+        settings = config.training
+        with console.status("training the teacher"):
+            teacher = train_teacher(training, settings.augmentation, config.teacher)
+        target.to(place)
 
-    def evaluate() -> dict[str, float]:
-        return {"ade": ade(greedy_paths(target, look, examples)[0], look)}
+        def evaluate() -> dict[str, float]:
+            return {"ade": ade(greedy_paths(target, look, examples)[0], look)}
 
-    with Show("target", ("ade",), run.path, console) as show:
-        train_target(
-            target,
-            training,
-            examples,
-            teacher,
-            settings,
-            run.path,
-            evaluate=evaluate,
-            every=config.evaluation.every,
-            save_every=config.save_every,
-            until=request.until,
-            watch=show,
-        )
-    if not request.ends(settings.schedule.steps):
-        return False
-    round_to_bf16(target)
-    save_target(target.cpu(), config.out)
-    return True
+        with Show("target", ("ade",), run.path, console) as show:
+            train_target(
+                target,
+                training,
+                examples,
+                teacher,
+                settings,
+                run.path,
+                evaluate=evaluate,
+                every=config.evaluation.every,
+                save_every=config.save_every,
+                until=request.until,
+                watch=show,
+            )
+        if not request.ends(settings.schedule.steps):
+            return False
+        round_to_bf16(target)
+        save_target(target.cpu(), config.out)
+        return True
 
 
 def load_examples(folder: Path, vocab: int, special: Special) -> Examples:

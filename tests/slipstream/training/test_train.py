@@ -15,6 +15,7 @@ from planners.nets.drafters import load_drafter
 from planners.nets.eagle3 import load_eagle3
 from planners.nets.qwen3 import load_target
 from runtime.errors import SlipstreamError
+from runtime.lock import LOCK, held
 from slipstream.cli import app
 from slipstream.commands.train import run_train
 from slipstream.training.config import Part
@@ -158,9 +159,22 @@ def test_an_unfinished_run_in_the_way_is_named(tmp_path: Path) -> None:
     (tmp_path / "training").mkdir()
     (tmp_path / "training" / "config.json").write_text("{}")
     run = RunFolder(tmp_path, Part(drive="synthetic"))
-    with pytest.raises(SlipstreamError, match="an unfinished run lies in") as found:
-        run.open(False, "slipstream train drafter d.yaml")
+    opened = run.opened(False, "slipstream train drafter d.yaml")
+    with pytest.raises(SlipstreamError, match="an unfinished run lies in") as found, opened:
+        pass
     assert "add --resume: slipstream train drafter d.yaml --resume" in found.value.fix
+
+
+def test_a_run_that_another_process_trains_is_left_alone(checkpoint: Path, tmp_path: Path) -> None:
+    config = write(tmp_path / "d.yaml", drafter_fields(checkpoint, tmp_path / "out", 2))
+    folder = tmp_path / "out" / "training"
+    with held(folder / LOCK, "out"):  # as by another process
+        with pytest.raises(SlipstreamError, match="another process trains in") as found:
+            train("drafter", config)
+        assert str(tmp_path / "out") in str(found.value)
+        assert [path.name for path in folder.iterdir()] == [LOCK]
+    train("drafter", config)
+    assert not (folder / LOCK).exists()
 
 
 def test_a_checkpoint_in_the_way_is_named(checkpoint: Path) -> None:

@@ -11,13 +11,13 @@ from pathlib import Path
 
 import pytest
 
-from runtime.engines.lock import held, is_held
 from runtime.errors import SlipstreamError
+from runtime.lock import held, is_held
 
 HOLD = """
 import sys, time
 from pathlib import Path
-from runtime.engines.lock import held
+from runtime.lock import held
 with held(Path(sys.argv[1]), "--engines"):
     print("held", flush=True)
     time.sleep(600)
