@@ -4,16 +4,19 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from rich.console import Console
+from rich.table import Table
 from rich.text import Text
 
 from runtime.errors import SlipstreamError
 from runtime.files import check_writable, write_atomic
-from slipstream.commands.screen import Screen, titled_table
+from slipstream.commands.screen import Screen, titled_table, width_of
 from slipstream.commands.session import progress_bar
-from slipstream.commands.terminal import WIDE
 from slipstream.commands.train import enough_memory, need_torch
+
+if TYPE_CHECKING:
+    from slipstream.compare.table import Table as Found
 
 PAGE, PICTURE, MARKDOWN = "index.html", "compare.png", "compare.md"
 
@@ -72,9 +75,10 @@ def run_compare(request: Request) -> int:
     write_atomic(request.out / PICTURE, drawn)
     write_atomic(request.out / MARKDOWN, text)
     write_atomic(request.out / PAGE, page(comparison, drawn))
-    wide = console.width >= WIDE
-    for table in found if wide else [short_table(comparison)]:
-        _show(table.title, table.columns, table.rows, console)
+    every = [_rich(table) for table in found]
+    wide = all(width_of(table, console) <= console.width for table in every)
+    for table in every if wide else [_rich(short_table(comparison))]:
+        console.print(table)
     if not wide:
         console.print("seeds' spread, sections, places, studies: on the page", style="dim")
     for line in said:
@@ -111,12 +115,10 @@ def _check_folder(out: Path, result: str) -> None:
         )
 
 
-def _show(
-    title: str, columns: tuple[str, ...], rows: tuple[tuple[str, ...], ...], console: Console
-) -> None:
-    table = titled_table(title)
-    for index, column in enumerate(columns):
-        table.add_column(Text(column), justify="right" if index else "left")
-    for row in rows:
-        table.add_row(*(Text(cell) for cell in row))
-    console.print(table)
+def _rich(table: Found) -> Table:
+    rich = titled_table(table.title)
+    for index, column in enumerate(table.columns):
+        rich.add_column(Text(column), justify="right" if index else "left", no_wrap=True)
+    for row in table.rows:
+        rich.add_row(*(Text(cell) for cell in row))
+    return rich

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from rich.console import Console
 from rich.table import Table
@@ -11,9 +12,7 @@ from rich.table import Table
 from drives.bootstrap import LEAST_SEGMENTS
 from drives.results import Figure
 from drives.scaling_results import Point, Scaling
-from slipstream.commands.screen import banner, labelled_table, titled_table
-
-WIDE = 110  # columns of a terminal that shows everything
+from slipstream.commands.screen import banner, detailed, labelled_table, titled_table
 
 
 def show_sweep(sweep: Scaling, console: Console) -> None:
@@ -23,25 +22,10 @@ def show_sweep(sweep: Scaling, console: Console) -> None:
     if trained := sum(training.frames for training in sweep.training.values()):
         seen = f"the bundle was trained on {trained} of these {sweep.frames} frames"
         console.print(banner("TRAINING DATA", seen))
-    table = labelled_table(f"Rollouts, rule {sweep.rule}: errors in m against the log")
-    wide, rated = console.width >= WIDE, sweep.rated_frames > 0
-    shown = [
-        column for column in COLUMNS if (wide or not column.detail) and (rated or not column.rated)
-    ]
-    for column in shown:
-        table.add_column(column.title, justify="right", no_wrap=True)
-    for kinematic in sweep.kinematic:
-        known = {"ADE\n@3s": kinematic.ade_3s, "ADE\n@5s": kinematic.ade_5s, "RFS": kinematic.rfs}
-        cells = [_text(known[c.title]) if c.title in known else "" for c in shown]
-        table.add_row(kinematic.name.upper(), *cells, end_section=kinematic is sweep.kinematic[-1])
-    table.add_row(*_row(sweep.greedy, shown), end_section=True)
-    for points in sweep.curves().values():
-        for point in points:
-            table.add_row(*_row(point, shown), end_section=point is points[-1])
-    console.print(table)
+    console.print(detailed(partial(_errors, sweep), console))
     console.print(_against(sweep))
     frames = f"{sweep.compared} of {sweep.frames} frames have every plan and are compared"
-    frames += f", {sweep.rated_frames} of them rated" if rated else ""
+    frames += f", {sweep.rated_frames} of them rated" if sweep.rated_frames else ""
     cut = [drive.windows for drive in sweep.drives if drive.windows is not None]
     frames += f"; {sum(cut):,} windows in all" if len(cut) == len(sweep.drives) else ""
     made = sweep.intervals
@@ -56,6 +40,28 @@ def show_sweep(sweep: Scaling, console: Console) -> None:
     )
     for sentence in verdicts(sweep):
         console.print(f"• {sentence}", highlight=False)
+
+
+def _errors(sweep: Scaling, everything: bool) -> Table:
+    """Kinematic baselines, greedy, and every number of rollouts."""
+    table = labelled_table(f"Rollouts, rule {sweep.rule}: errors in m against the log")
+    rated = sweep.rated_frames > 0
+    shown = [
+        column
+        for column in COLUMNS
+        if (everything or not column.detail) and (rated or not column.rated)
+    ]
+    for column in shown:
+        table.add_column(column.title, justify="right", no_wrap=True)
+    for kinematic in sweep.kinematic:
+        known = {"ADE\n@3s": kinematic.ade_3s, "ADE\n@5s": kinematic.ade_5s, "RFS": kinematic.rfs}
+        cells = [_text(known[c.title]) if c.title in known else "" for c in shown]
+        table.add_row(kinematic.name.upper(), *cells, end_section=kinematic is sweep.kinematic[-1])
+    table.add_row(*_row(sweep.greedy, shown), end_section=True)
+    for points in sweep.curves().values():
+        for point in points:
+            table.add_row(*_row(point, shown), end_section=point is points[-1])
+    return table
 
 
 def _against(sweep: Scaling) -> Table:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import textwrap
+from functools import partial
 
 from rich.console import Console
 from rich.table import Table
@@ -12,9 +13,8 @@ from drives import table as tables
 from drives.overview_table import overview_table
 from drives.results import Report
 from drives.verdicts import replayed, training_frames, verdicts
-from slipstream.commands.screen import banner, titled_table
+from slipstream.commands.screen import banner, detailed, titled_table
 
-WIDE = 150  # columns of a terminal that shows everything
 _MARKS = {"better": "green", "worse": "red", "": ""}
 
 
@@ -25,9 +25,8 @@ def show_report(report: Report, console: Console) -> None:
     if trained := training_frames(report):
         seen = f"the bundle was trained on {trained} of these {report.frames} frames"
         console.print(banner("TRAINING DATA", seen))
-    console.print(rich_table(tables.speed_table(report), console.width >= WIDE))
-    console.print(rich_table(tables.accuracy_table(report), console.width >= WIDE))
-    console.print(rich_table(overview_table(report), console.width >= WIDE))
+    for make in (tables.speed_table, tables.accuracy_table, overview_table):
+        console.print(detailed(partial(rich_table, make(report)), console))
     intervals = any(decoder.latency_ms.mean.low is not None for decoder in report.decoders)
     note = "; below a figure: its 95 % interval" if intervals else ""
     console.print(f"{replayed(report)} of {report.drive.name}{note}", style="dim")

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
 from rich.console import Console
 
-from slipstream.commands.screen import banner
-from slipstream.commands.terminal import WIDE, rich_table
+from slipstream.commands.screen import banner, detailed
+from slipstream.commands.terminal import rich_table
 from slipstream.fleet.summary_results import Summary
 from slipstream.fleet.tables import drives_table, pooled_table
 
@@ -22,12 +23,11 @@ def show_summary(summary: Summary, console: Console) -> None:
     if trained := sum(drive.trained_frames for drive in summary.drives):
         told = f"the bundle was trained on {trained} of these {summary.frames} frames"
         console.print(banner("TRAINING DATA", told))
-    everything = console.width >= WIDE
-    console.print(rich_table(pooled_table(summary), everything))
-    table = drives_table(summary)
-    rows = table.rows[:SHOWN]
-    console.print(rich_table(replace(table, rows=rows, groups=table.groups[:SHOWN]), everything))
-    more = len(table.rows) - len(rows)
+    drives = drives_table(summary)
+    worst = replace(drives, rows=drives.rows[:SHOWN], groups=drives.groups[:SHOWN])
+    for table in (pooled_table(summary), worst):
+        console.print(detailed(partial(rich_table, table), console))
+    more = len(drives.rows) - len(worst.rows)
     note = f"; {more} more drives are on the page" if more > 0 else ""
-    drives = "1 drive" if len(summary.drives) == 1 else f"{len(summary.drives)} drives"
-    console.print(f"{summary.frames} frames of {drives}{note}", style="dim")
+    of = "1 drive" if len(summary.drives) == 1 else f"{len(summary.drives)} drives"
+    console.print(f"{summary.frames} frames of {of}{note}", style="dim")

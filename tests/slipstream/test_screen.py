@@ -17,7 +17,7 @@ from drives.readers.plain import write_plain
 from runtime.proof.results import Proof
 from runtime.visible import visible
 from slipstream.commands.proof_table import show_proof
-from slipstream.commands.screen import Screen, banner
+from slipstream.commands.screen import Screen, banner, detailed, titled_table, width_of
 from tests.slipstream.command import ROOT, command
 
 BUNDLE = ROOT / "planners/weights/tiny/bundle"
@@ -144,3 +144,31 @@ def test_a_folder_in_the_place_of_a_result_is_refused_before_loading(
     assert done.returncode == 2
     assert held in done.stderr
     assert "can't write" in done.stderr
+
+
+@pytest.mark.parametrize("width", [24, 40, 60, 80])
+def test_a_narrow_terminal_cuts_no_figure_off(width: int) -> None:
+    def shown(screen: Screen) -> list[str]:
+        table = titled_table("")
+        for title in ("decoder", "p50 ms", "speed-up"):
+            table.add_column(title, justify="right", no_wrap=True)
+        table.add_row("scaffold-spec:coupled", "1,234.56", "2.59 \N{HORIZONTAL ELLIPSIS} 3.19")
+        screen.file = io.StringIO()
+        screen.print(table)
+        lines = screen.file.getvalue().splitlines()
+        assert max(map(len, lines)) <= screen.width
+        return sorted(c for c in "".join(lines) if c not in " \N{BOX DRAWINGS LIGHT HORIZONTAL}")
+
+    assert shown(Screen(width=width)) == shown(Screen(width=400))
+
+
+def test_details_are_shown_where_they_fit() -> None:
+    def make(everything: bool) -> Table:
+        table = titled_table("")
+        for title in ("plan", *(["a detail"] if everything else ())):
+            table.add_column(title, no_wrap=True)
+        return table
+
+    enough = width_of(make(True), Screen())
+    shown = [detailed(make, Screen(width=width)) for width in (10, enough - 1, enough)]
+    assert [len(table.columns) for table in shown] == [1, 1, 2]
