@@ -106,6 +106,8 @@ class Drive:
     recorded: tuple[RecordedWindow, ...] | None = None
 
     def __post_init__(self) -> None:
+        for name in ("times", "positions", "headings", "speeds"):
+            object.__setattr__(self, name, _floats(self.name, name, getattr(self, name)))
         check_times(self.times, f"drive {self.name}")
         count = len(self.times)
         intents = self.times if self.intents is None else self.intents
@@ -185,6 +187,19 @@ class Drive:
             speeds=state.speeds,
             intents=None if self.intents is None else self.intents[below[keep]],
         )
+
+
+def _floats(drive: str, name: str, values: object) -> Floats:
+    """Arithmetic of small integers would wrap around, that of short floats overflow."""
+    array = np.asarray(values)
+    if array.dtype.kind not in "fiu":
+        raise SlipstreamError(
+            f"drive {drive}: {name} are no numbers",
+            expected="an array of floats or integers",
+            found=f"an array of {array.dtype}",
+            fix="convert the values",
+        )
+    return array.astype(np.float64, copy=False)
 
 
 def check_times(times: Floats, where: str, rows: Sequence[int] | None = None) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import IntEnum
@@ -18,6 +19,8 @@ Floats = NDArray[np.float64]
 RATE_HZ = 4.0
 PAST_STATES = 16  # t - 3.75 s .. t
 FUTURE_STATES = 20  # t + 0.25 s .. t + 5 s
+_SERIES = ("positions", "headings", "speeds", "accelerations", "yaw_rates")
+_MOST = 1e9  # of any unit; far beyond a vehicle, and no arithmetic overflows
 _OFF_FRAME = 0.05  # m and rad; more means that the states are in another frame
 
 
@@ -35,6 +38,7 @@ class Observation:
     """Ego history at 4 Hz in the ego frame of the last state (x forward, y left, rear axle).
 
     Two observations are equal only if they are the same object; compare their arrays instead.
+    Arrays of any integers or floats are taken; what is kept are read-only float64 copies.
     `slipstream.observation` makes one from poses in a map frame.
 
     Attributes:
@@ -51,7 +55,8 @@ class Observation:
             the cameras of its bundle, so that a mapping may decode them when they are asked for.
 
     Raises:
-        SlipstreamError: another shape, a NaN or infinity, or a field of another type.
+        SlipstreamError: another shape, a NaN, an infinity or a number beyond 1e9, or a field of
+            another type.
     """
 
     positions: Floats
@@ -65,23 +70,19 @@ class Observation:
     images: Mapping[str, Any] | None = None
 
     def __post_init__(self) -> None:
-        for name in ("positions", "headings", "speeds", "accelerations", "yaw_rates"):
-            shape = (PAST_STATES, 2) if name == "positions" else (PAST_STATES,)
-            values = getattr(self, name)
-            if not isinstance(values, np.ndarray) or values.shape != shape:
-                raise _bad(name, f"a numpy array of shape {list(shape)}", _described(values))
-            if values.dtype.kind not in "fiu" or not np.isfinite(values).all():
-                found = np.array2string(values, precision=2, separator=",", threshold=8)
-                raise _bad(name, "finite numbers", " ".join(found.split())[:200])
-        intent: Any = self.intent  # Python's callers may give anything
-        if not isinstance(intent, Integral) or intent not in tuple(Intent):
-            raise _bad("intent", "an Intent", repr(self.intent))
-        object.__setattr__(self, "intent", Intent(self.intent))  # 2 is Intent.LEFT
-        numbers: dict[str, Any] = {"frame": self.frame, "time": self.time}
-        if not isinstance(numbers["frame"], Integral) or not 0 <= self.frame < 1 << 32:
-            raise _bad("frame", "a whole number of at least 0, below 2^32", repr(self.frame)[:80])
-        if not isinstance(numbers["time"], Real) or not abs(self.time) < float("inf"):
-            raise _bad("time", "a finite number of seconds", repr(self.time)[:80])
+        for name in _SERIES:
+            object.__setattr__(self, name, _kept(name, getattr(self, name)))
+        given: dict[str, Any] = {"intent": self.intent, "frame": self.frame, "time": self.time}
+        intent, frame, time = given.values()  # Python's callers may give anything
+        if not _is_a(intent, Integral) or intent not in tuple(Intent):
+            raise _bad("intent", "an Intent", repr(intent)[:80])
+        if not _is_a(frame, Integral) or not 0 <= frame < 1 << 32:
+            raise _bad("frame", "a whole number of at least 0, below 2^32", repr(frame)[:80])
+        if not _is_a(time, Real) or not abs(time) <= sys.float_info.max:
+            raise _bad("time", "a finite number of seconds", repr(time)[:80])
+        settled = {"intent": Intent(intent), "frame": int(frame), "time": float(time)}
+        for name, value in settled.items():  # 2 is Intent.LEFT; numbers of numpy become plain ones
+            object.__setattr__(self, name, value)
         if self.images is not None and not isinstance(self.images, Mapping):
             raise _bad("images", "a mapping: camera name -> picture", _described(self.images))
 
@@ -99,6 +100,26 @@ class Observation:
                 found=f"({x:.2f}, {y:.2f}) m, heading {heading:.2f} rad",
                 fix="move and turn all states into the frame of the last one",
             )
+
+
+def _kept(name: str, values: object) -> Floats:
+    """A copy that no one writes to: what was checked is what is planned from."""
+    shape = (PAST_STATES, 2) if name == "positions" else (PAST_STATES,)
+    if not isinstance(values, np.ndarray) or values.shape != shape:
+        raise _bad(name, f"a numpy array of shape {list(shape)}", _described(values))
+    if values.dtype.kind in "fiu" and not np.any(getattr(values, "mask", False)):
+        with np.errstate(over="ignore"):  # a wider float may become infinite
+            kept = np.array(values, np.float64)
+        if (np.abs(kept) <= _MOST).all():  # NaN is not
+            kept.flags.writeable = False
+            return kept
+    found = np.array2string(values, precision=2, separator=",", threshold=8)
+    raise _bad(name, f"finite numbers up to {_MOST:g}", " ".join(found.split())[:200])
+
+
+def _is_a(value: object, kind: type) -> bool:
+    """True is a number to Python, and a mistake here."""
+    return isinstance(value, kind) and not isinstance(value, bool)
 
 
 def _described(values: object) -> str:

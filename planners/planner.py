@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import time
 from dataclasses import replace
+from numbers import Integral
 from pathlib import Path
 from threading import Lock
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -192,9 +193,14 @@ class Planner:
         return load_or_measure(graphs, self._costs, self.threading.threads)
 
     def text(self, tokens: NDArray[np.int64]) -> str:
-        """An output [L] as text, padding left out."""
+        """An output [L] as text, padding left out.
+
+        Raises:
+            SlipstreamError: no tokens of the vocabulary in one row.
+        """
+        row = _row(tokens, self.tokenizer.vocab)
         silent = {self.tokenizer.null, self.tokenizer.eos, *self.bundle.manifest.stop_tokens}
-        return self.tokenizer.decode([int(t) for t in tokens if t not in silent])
+        return self.tokenizer.decode([token for token in row if token not in silent])
 
     def _trajectories(
         self, tokens: NDArray[np.int64], speed: float, acceleration: float
@@ -223,6 +229,22 @@ def _camera_prompts(bundle: Bundle, tokenizer: Tokenizer) -> CameraPrompts | Non
     from planners.cameras import CameraPrompts
 
     return CameraPrompts(bundle, tokenizer)
+
+
+def _row(tokens: Any, vocab: int) -> list[int]:
+    """One row of tokens as plain numbers; whatever else may be given is refused."""
+    try:
+        row = list(tokens)
+        if all(isinstance(token, Integral) and 0 <= token < vocab for token in row):
+            return [int(token) for token in row]
+    except TypeError:  # nothing that has a length
+        pass
+    raise SlipstreamError(
+        "tokens can't be told as text",
+        expected=f"one row of whole numbers below {vocab}, such as plan.tokens[0]",
+        found=" ".join(repr(tokens).split())[:200],
+        fix="give the row of one rollout",
+    )
 
 
 def _check_kind(name: str, value: object, kind: type) -> None:

@@ -79,6 +79,24 @@ def test_misfits_are_named():
             replace(drive, **change)
 
 
+def test_small_integers_are_no_arithmetic_of_a_drive():
+    whole = np.arange(200, dtype=np.uint8)
+    drive = Drive(
+        name="of bytes",
+        source="a test",
+        licence="none",
+        synthetic=True,
+        times=whole,
+        positions=np.stack([whole[::-1], whole], axis=1),
+        headings=whole,
+        speeds=whole,
+    )
+    assert drive.positions.dtype == drive.speeds.dtype == np.float64
+    assert np.diff(drive.positions[:, 0]).max() == -1.0
+    with pytest.raises(SlipstreamError, match="speeds are no numbers"):
+        replace(drive, speeds=np.array(["fast"] * 200))
+
+
 def test_resampling_keeps_the_motion():
     drive = synthetic_drive(3, duration=60.0, noise=0.0)
     fine = drive.resample(40.0)

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from planners.observation import Intent, Observation
+from planners.prompt import prompt_text
 from runtime.errors import SlipstreamError
 
 STILL = Observation(np.zeros((16, 2)), *np.zeros((4, 16)), intent=Intent.LEFT)
@@ -28,7 +29,15 @@ STILL = Observation(np.zeros((16, 2)), *np.zeros((4, 16)), intent=Intent.LEFT)
         ("headings", np.array([np.nan, *[0.0] * 15])),
         ("accelerations", np.array([np.inf, *[0.0] * 15])),
         ("yaw_rates", np.full(16, np.nan)),
+        ("speeds", np.full(16, 1e308)),
+        ("speeds", np.full(16, np.longdouble("1e400"))),
+        ("speeds", np.zeros(16, bool)),
+        ("speeds", np.ma.array(np.zeros(16), mask=[True, *[False] * 15])),
         ("intent", 7),
+        ("intent", True),
+        ("frame", True),
+        ("time", True),
+        ("time", 10**400),
         ("intent", "left"),
         ("frame", -1),
         ("frame", 1.5),
@@ -45,6 +54,40 @@ def test_a_bad_observation_is_refused(name: str, value: object) -> None:
     assert caught.value.found
     assert caught.value.found not in caught.value.expected
     assert "\n" not in caught.value.found
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("kind", ["u1", "i1", "u2", "i4", "u8", "f2", "f4", "g", ">f8"])
+def test_arrays_of_any_numbers_are_planned_from_as_they_are(kind: str) -> None:
+    """Of the array's own type a small integer wraps around, and a short float overflows."""
+    low = 0 if kind.startswith("u") else -40
+    series = np.linspace(100, low, 16).round()
+    given = (np.stack([series, series[::-1]], axis=1), *[series] * 4)
+    whole = [values.astype(kind) for values in given]
+    assert prompt_text(Observation(*whole)) == prompt_text(Observation(*given))
+
+
+@pytest.mark.filterwarnings("ignore:the matrix subclass")
+def test_a_matrix_is_an_array() -> None:
+    moving = np.linspace([-30.0, 1.0], [0.0, 0.0], 16)
+    given = replace(STILL, positions=np.asmatrix(moving))
+    assert prompt_text(given) == prompt_text(replace(STILL, positions=moving))
+
+
+def test_speeds_of_bytes_are_told_to_the_model() -> None:
+    fast = replace(STILL, speeds=np.full(16, 40, np.uint8))
+    assert "v400" in prompt_text(fast)
+    assert "v144" not in prompt_text(fast)
+
+
+def test_what_was_checked_can_not_be_written_over() -> None:
+    mine = np.zeros(16)
+    observation = replace(STILL, headings=mine)
+    mine[-1] = np.nan
+    assert observation.headings[-1] == 0.0
+    for name in ("positions", "headings", "speeds", "accelerations", "yaw_rates"):
+        with pytest.raises(ValueError, match="read-only"):
+            getattr(observation, name)[-1] = np.nan
 
 
 def test_observations_are_compared_by_identity() -> None:

@@ -26,13 +26,28 @@ pytestmark = pytest.mark.skipif(
 RUN = ("run", str(BUNDLE), "--drive", "synthetic", "--threads", "1", "-o", "out")
 
 
-def test_load_and_plan_as_the_package_says() -> None:
-    planner = slipstream.load(BUNDLE, threads=1)
+@pytest.fixture(scope="module")
+def planner() -> slipstream.Planner:
+    return slipstream.load(BUNDLE, threads=1)
+
+
+def test_load_and_plan_as_the_package_says(planner: slipstream.Planner) -> None:
     window = slipstream.windows(slipstream.open_drive("synthetic"))[100]
     plan = planner.plan(window.observation, slipstream.DecodeSettings(rollouts=2))
     assert plan.rollouts.shape == (2, 20, 2)
     assert plan.trajectory is not None
     assert np.isfinite(plan.trajectory).all()
+    assert planner.text(plan.tokens[1]) == planner.text(plan.tokens[1].tolist())
+    assert planner.text(plan.tokens[1]).startswith("{")
+
+
+@pytest.mark.parametrize(
+    "tokens", [None, 7, "text", [-1], [1 << 40], [1.5], [None], [[1, 2], [3]], np.ones((2, 3), int)]
+)
+def test_what_is_no_row_of_tokens_has_no_text(planner: slipstream.Planner, tokens: Any) -> None:
+    with pytest.raises(slipstream.SlipstreamError, match="tokens can't be told as text") as caught:
+        planner.text(tokens)
+    assert caught.value.found in " ".join(repr(tokens).split())
 
 
 def test_run_writes_a_report_whose_decoders_agree(tmp_path: Path) -> None:
