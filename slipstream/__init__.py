@@ -17,10 +17,13 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import runtime  # noqa: F401  # before anybody imports ONNX Runtime
+
 if TYPE_CHECKING:
     from drives.observe import observation
     from drives.open import open_drive
     from drives.windows import windows
+    from planners.metrics import Metrics
     from planners.observation import Intent, Observation
     from planners.plan import Plan
     from planners.planner import Planner
@@ -30,6 +33,7 @@ if TYPE_CHECKING:
 __all__ = [
     "DecodeSettings",
     "Intent",
+    "Metrics",
     "Observation",
     "Plan",
     "Planner",
@@ -46,6 +50,7 @@ _SHIPPED = ("tiny", "fast-ddrive")
 _WHERE = {
     "DecodeSettings": "runtime.settings",
     "Intent": "planners.observation",
+    "Metrics": "planners.metrics",
     "Observation": "planners.observation",
     "Plan": "planners.plan",
     "Planner": "planners.planner",

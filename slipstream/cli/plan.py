@@ -130,6 +130,13 @@ def run(
             metavar="FILE",
         ),
     ] = None,
+    metrics: Annotated[
+        Optional[str],  # noqa: UP045
+        typer.Option(
+            help="Serve Prometheus metrics while one drive runs: a port, or ADDRESS:PORT.",
+            metavar="PORT",
+        ),
+    ] = None,
     ray: Annotated[
         Optional[str],  # noqa: UP045
         typer.Option(
@@ -168,6 +175,7 @@ def run(
             provider=provider,
             workers=workers,
             ray=ray,
+            metrics=metrics,
             recordings=Recordings(rerun, mcap),
             clusters=clusters,
             deadline_ms=deadline_ms,

@@ -52,6 +52,7 @@ class Request:
     threshold: float = DecodeSettings.threshold
     deadline_ms: float | None = None
     batch: int | None = None
+    metrics: str | None = None
 
     def named_decoders(self) -> list[str]:
         """Those that were asked for; none stands for the default ones."""

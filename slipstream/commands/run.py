@@ -13,7 +13,9 @@ from drives.selection import Selection
 from drives.windows import windows
 from planners.plan import Aggregate
 from runtime.engines.backend import Backend
+from runtime.errors import SlipstreamError
 from runtime.tune import check_threads
+from slipstream.commands.metered import Meter, metered
 from slipstream.commands.request import DEFAULT, Request, decoder_name, settings_for
 from slipstream.commands.screen import Screen
 
@@ -30,13 +32,24 @@ def run_drives(request: Request) -> int:
     if many or request.workers is not None or request.ray is not None:
         from slipstream.commands.fleet import run_fleet
 
+        if request.metrics is not None:
+            raise SlipstreamError(
+                "--metrics is for one drive",
+                expected="one --drive, without --workers and --ray: one process has one port",
+                found="several drives or workers",
+                fix="leave --metrics out, or run one drive",
+            )
         return run_fleet(request)
-    run_replay(request)
+    with metered(request.metrics, Screen()) as meter:
+        run_replay(request, meter)
     return 0
 
 
-def run_replay(request: Request) -> None:
+def run_replay(request: Request, meter: Meter) -> None:
     """Replay one drive and write its report.
+
+    Args:
+        meter: counts the plans.
 
     Raises:
         SlipstreamError: a bad option, drive, bundle or output folder, all found before an engine
@@ -77,6 +90,7 @@ def run_replay(request: Request) -> None:
             frames=request.frames, provider=request.provider, clusters=clusters_key(clusters)
         ),
         clusters=clusters,
+        meter=meter,
     )
     for path in request.recordings.write(result, drive):
         console.print(str(path), style="bold", highlight=False, soft_wrap=True)

@@ -15,7 +15,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.text import Text
 
 from drives.drive import Drive
-from drives.replay import Replay, replay
+from drives.replay import Plans, Replay, replay
 from drives.report import build_report, bundle_info, write_report
 from drives.results import Asked, Report
 from drives.summary import OutputLength
@@ -23,6 +23,7 @@ from drives.windows import Window
 from planners.plan import Aggregate
 from planners.planner import Planner
 from runtime.settings import DecodeSettings
+from slipstream.commands.metered import Meter
 from slipstream.commands.terminal import show_report
 
 
@@ -38,10 +39,12 @@ def replay_and_report(
     console: Console,
     asked: Asked | None = None,
     clusters: Mapping[str, str] | None = None,
+    meter: Meter | None = None,
 ) -> Replay:
     """Replay with a progress bar, write the report, print its tables and where it is."""
     began = time.perf_counter()
-    result = with_progress(planner, windows, settings, rule, skipped, console)
+    plans = meter.on(planner) if meter else planner
+    result = with_progress(plans, windows, settings, rule, skipped, console)
     wall_s = time.perf_counter() - began
     report = report_of(
         planner,
@@ -97,7 +100,7 @@ def output_length(planner: Planner) -> OutputLength:
 
 
 def with_progress(
-    planner: Planner,
+    planner: Plans,
     windows: Sequence[Window],
     settings: Mapping[str, DecodeSettings],
     rule: Aggregate,

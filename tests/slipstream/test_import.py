@@ -15,14 +15,14 @@ from runtime.bundle import Bundle
 ROOT = Path(__file__).resolve().parents[2]
 
 
-def python(code: str) -> str:
+def python(code: str, **environment: str) -> str:
     """What a fresh interpreter prints."""
     done = subprocess.run(
         [sys.executable, "-c", code],
         capture_output=True,
         text=True,
         cwd=ROOT,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        env={**os.environ, "PYTHONPATH": str(ROOT), **environment},
         check=False,
     )
     assert done.returncode == 0, done.stderr
@@ -38,6 +38,18 @@ def test_the_import_loads_nothing_heavy() -> None:
     heavy = ("torch", "transformers", "matplotlib", "onnxruntime", "onnx", "numpy", "pydantic")
     code = f"import sys, slipstream; print([m for m in {heavy} if m in sys.modules])"
     assert python(code) == "[]"
+
+
+def test_onnx_runtime_reports_nothing(tmp_path: Path) -> None:
+    """It keeps a device's number and its reports in the cache folder, if it is to send any."""
+    pytest.importorskip("onnxruntime")
+    code = (
+        "import slipstream, onnxruntime; "
+        "slipstream.load(slipstream.shipped_bundle(), threads=1); print('loaded')"
+    )
+    asked = {"XDG_CACHE_HOME": str(tmp_path), "CI": "", "GITHUB_ACTIONS": "", "TF_BUILD": ""}
+    assert python(code, **asked) == "loaded"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["slipstream"]
 
 
 def test_the_command_line_helps_without_an_engine() -> None:
