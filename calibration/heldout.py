@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 
 from drives.drive import Drive
@@ -42,7 +43,7 @@ def held_out(
             found=f"{len(windows)} windows, {share:g} of them held out",
             fix="calibrate on this whole drive and judge on another one: --held-out DRIVE"
             if windows
-            else f"slipstream drives info {drive.name} says what its windows lack",
+            else f"slipstream drives info {shlex.quote(drive.place)} says what its windows lack",
         )
     return before, judged
 

@@ -30,7 +30,7 @@ def check_apart(drives: Sequence[Drive]) -> None:
                     f"drives {other} and {drive.name} hold the same recording",
                     expected="no instant that is calibrated and judged on",
                     found=f"{count} of {len(places)} places of {drive.name} are in {other}",
-                    fix=f"leave {drive.name} out; a share of each drive is held out by itself",
+                    fix=f"leave {drive.place} out; a share of each drive is held out by itself",
                 )
         first |= dict.fromkeys(places, drive.name)
 

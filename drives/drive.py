@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -82,6 +83,7 @@ class Drive:
         agents: labelled road users, or None.
         warnings: what the reader found that deserves a look, one sentence each.
         recorded: the windows of a data set that stores them ready cut, or None.
+        opened_by: the name or path that `drives.open` found it by; "" of one made in memory.
 
     Raises:
         SlipstreamError: fewer than two samples, arrays that do not fit together, or time stamps
@@ -104,6 +106,7 @@ class Drive:
     recording: str = ""
     warnings: tuple[str, ...] = ()
     recorded: tuple[RecordedWindow, ...] | None = None
+    opened_by: str = ""
 
     def __post_init__(self) -> None:
         for name in ("times", "positions", "headings", "speeds"):
@@ -121,6 +124,11 @@ class Drive:
                 raise _misfit(self.name, label, f"shape ({count},)", shape)
         if self.positions.shape not in ((count, 2), (count, 3)):
             raise _misfit(self.name, "positions", f"shape ({count}, 2 or 3)", self.positions.shape)
+
+    @property
+    def place(self) -> str:
+        """What a command calls the drive: its name may be no word that opens it."""
+        return self.opened_by or self.name
 
     @property
     def duration(self) -> float:
@@ -170,7 +178,7 @@ class Drive:
                 f"drive {self.name} can't be resampled at {rate_hz:g} Hz",
                 expected=f"samples at most {MAX_GAP} s apart with finite poses",
                 found=f"{int(keep.sum())} usable instants of {count}",
-                fix=f"look at its gaps: slipstream drives info {self.name}",
+                fix=f"look at its gaps: slipstream drives info {shlex.quote(self.place)}",
             )
         state = interpolate(
             self.times[known],

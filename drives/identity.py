@@ -22,7 +22,7 @@ def drive_key(drive: Drive) -> str:
     """
     digest = hashlib.sha256()
     given = {field.name: getattr(drive, field.name) for field in fields(drive)}
-    for left_out in ("source", "licence", "warnings", "images"):
+    for left_out in ("source", "licence", "warnings", "images", "opened_by"):
         del given[left_out]
     for piece in _pieces(given):
         digest.update(len(piece).to_bytes(8, "little"))

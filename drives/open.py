@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shlex
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from drives.drive import Drive
@@ -63,6 +63,10 @@ def open_drive(name_or_path: str | Path) -> Drive:
             unknown format, a folder of several drives, or a broken file.
     """
     name = str(name_or_path)
+    return replace(_opened(name), opened_by=name)
+
+
+def _opened(name: str) -> Drive:
     if name == "synthetic" or name.startswith("synthetic:"):
         return synthetic_drive(_seed(name))
     if name in FETCHABLE:

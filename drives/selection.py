@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -46,16 +47,24 @@ class Selection:
     def of(self, windows: Sequence[Window], drive: str) -> list[Window]:
         """The selected windows; of a count, as many as the drive has.
 
+        Args:
+            drive: what a command calls it: `Drive.place`.
+
         Raises:
             SlipstreamError: the drive has no window, or a range reaches beyond the last one.
         """
-        if not windows or (self.count is None and self.stop > len(windows)):
+        if not windows:
+            raise SlipstreamError(
+                f"drive {drive} has no window to plan from",
+                expected="somewhere 4 s of history and 5 s of future without a gap",
+                found="none",
+                fix=f"slipstream drives info {shlex.quote(drive)} says what its windows lack",
+            )
+        if self.count is None and self.stop > len(windows):
             raise _bad(
                 self.text,
                 f"at most the {len(windows)} windows of drive {drive}",
-                f"--frames {len(windows)}, or --frames 0:{len(windows)}"
-                if windows
-                else f"slipstream drives info {drive} says what its windows lack",
+                f"--frames {len(windows)}, or --frames 0:{len(windows)}",
             )
         if self.count is None:
             return list(windows[self.start : self.stop : self.step])

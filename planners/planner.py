@@ -235,7 +235,7 @@ def _row(tokens: Any, vocab: int) -> list[int]:
     """One row of tokens as plain numbers; whatever else may be given is refused."""
     try:
         row = list(tokens)
-        if all(isinstance(token, Integral) and 0 <= token < vocab for token in row):
+        if all(isinstance(token, Integral) and 0 <= int(token) < vocab for token in row):
             return [int(token) for token in row]
     except TypeError:  # nothing that has a length
         pass

@@ -48,7 +48,7 @@ def run_demo(out: Path, frames: int | None, threads: int | None) -> None:
     settings = {demo_name(each): each for each in demo_settings()}
     count = frames or frame_count(planner, cut.windows, settings)
     console.print(f"{drive.name}: {count} of {len(cut)} windows, {len(settings)} decoders")
-    chosen = Selection.parse(str(count)).of(cut.windows, drive.name)
+    chosen = Selection.parse(str(count)).of(cut.windows, drive.place)
     replay_and_report(
         planner,
         drive,

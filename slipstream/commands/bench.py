@@ -74,7 +74,7 @@ def run_bench(request: Request) -> None:
     settings = _settings(bundle.manifest, request.rollouts)
     drive = open_drive(request.drive)
     cut = windows(drive)
-    chosen = selection.of(cut.windows, drive.name)
+    chosen = selection.of(cut.windows, drive.place)
 
     # only now the engine
     import slipstream

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -60,11 +61,12 @@ class CalibrationData:
             judging += windows(drive).windows
         for what, found in (("calibrate", calibrating), ("judge", judging)):
             if not found:
+                lacking = shlex.quote((others if what == "judge" and others else drives)[0].place)
                 raise SlipstreamError(
                     f"there are no windows to {what} on",
                     expected="drives with 4 s of history and 5 s of future somewhere",
                     found=", ".join(each.name for each in (*drives, *others)),
-                    fix="slipstream drives info DRIVE says what its windows lack",
+                    fix=f"slipstream drives info {lacking} says what its windows lack",
                 )
         return cls(drives, others, calibrating, judging)
 
@@ -94,7 +96,7 @@ def _check_once(option: str, drives: Sequence[Drive]) -> None:
         raise SlipstreamError(
             f"{option} names {twice[0]} twice",
             expected="drives of different names, each once",
-            found=", ".join(called.elements()),
+            found=", ".join(drive.place for drive in drives if drive.name == twice[0]),
             fix=f"leave one {option} out, or rename a copy in its .json file",
         )
 

@@ -66,7 +66,7 @@ def run_replay(request: Request, meter: Meter) -> None:
     clusters = request.scenario_clusters()
     drive = open_drive(with_topics(request.drives[0], request.topics))
     cut = windows(drive)
-    chosen = selection.of(cut.windows, drive.name)
+    chosen = selection.of(cut.windows, drive.place)
 
     # only now the engine
     import slipstream

@@ -173,7 +173,7 @@ def _opened(names: Sequence[str]) -> list[Drive]:
         raise SlipstreamError(
             "--drive names a drive twice",
             expected="different drives: frames that count twice make intervals too narrow",
-            found=", ".join(twice)[:200],
+            found=", ".join(drive.place for drive in opened if drive.name in twice)[:200],
             fix="name each drive once",
         )
     return opened
@@ -190,7 +190,7 @@ def _frames(
         if rated:
             chosen += [window for window in cut if window.rated is not None]
         else:
-            chosen += selection.of(cut.windows, drive.name)
+            chosen += selection.of(cut.windows, drive.place)
     if not chosen:
         raise SlipstreamError(
             "--rated leaves no frame",

@@ -77,7 +77,7 @@ def run_verify(request: Request) -> int:
     selection = Selection.parse(request.frames)
     _check_out(request.out)
     drive = open_drive(request.drive or (DRIVE if is_cached(DRIVE) else "synthetic"))
-    chosen = selection.of(windows(drive).windows, drive.name)
+    chosen = selection.of(windows(drive).windows, drive.place)
 
     # only now the engine
     import slipstream

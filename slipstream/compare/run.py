@@ -307,7 +307,7 @@ def _described(config: DrafterConfig) -> tuple[str, int, str]:
 def _chosen(drives: Sequence[Drive], frames: int) -> list[Window]:
     selection = Selection.parse(str(frames))
     return [
-        window for drive in drives for window in selection.of(windows(drive).windows, drive.name)
+        window for drive in drives for window in selection.of(windows(drive).windows, drive.place)
     ]
 
 

@@ -46,7 +46,7 @@ class Worker:
             if item.finished and item.finished == drive_key(drive):
                 return say(Done(kept=True))
             cut = windows(drive)
-            chosen = Selection.parse(self.job.frames).of(cut.windows, drive.name)
+            chosen = Selection.parse(self.job.frames).of(cut.windows, drive.place)
         except SlipstreamError as error:
             return say(failed(error))
         try:

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import json
+import shlex
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from drives.drive import Drive
+from drives.identity import drive_key
 from drives.info import describe
 from drives.open import list_drives, open_drive
 from drives.readers.boreas import read_boreas
+from drives.readers.plain import write_plain
 from drives.readers.synthetic import synthetic_drive
 from runtime.errors import SlipstreamError
 
@@ -36,6 +39,21 @@ def test_a_boreas_folder(boreas_excerpt):
     drive = open_drive(boreas_excerpt)
     assert drive.name == "boreas-excerpt"
     np.testing.assert_array_equal(drive.positions, read_boreas(boreas_excerpt).positions)
+
+
+def test_a_drive_is_called_by_what_opened_it(tmp_path):
+    assert open_drive("synthetic").place == "synthetic"  # and its name is synthetic-0
+    drive = synthetic_drive(3, duration=20.0)
+    unknown = replace(drive, positions=np.full_like(drive.positions, np.nan))
+    assert unknown.place == drive.name
+    path = tmp_path / "all unknown.csv"
+    write_plain(replace(unknown, name="other"), path)
+    opened = open_drive(path)
+    assert (opened.name, opened.place) == ("other", str(path))
+    assert drive_key(opened) == drive_key(replace(opened, opened_by="elsewhere"))
+    with pytest.raises(SlipstreamError, match="resampled") as caught:
+        opened.resample(10.0)
+    assert caught.value.fix.endswith(f"slipstream drives info {shlex.quote(str(path))}")
 
 
 def test_what_is_not_a_drive(tmp_path):

@@ -118,8 +118,14 @@ def test_bad_selections_are_refused_without_a_drive(text: str) -> None:
 @pytest.mark.parametrize("count", [len(WINDOWS) + 1, 99999])
 def test_a_count_takes_at_most_what_the_drive_has(count: int) -> None:
     assert Selection.parse(str(count)).of(WINDOWS, "d") == list(WINDOWS)
-    with pytest.raises(SlipstreamError, match="0 windows of drive empty"):
-        Selection.parse(str(count)).of([], "empty")
+
+
+@pytest.mark.parametrize("text", ["1", "0:3"])
+def test_a_drive_without_windows_is_told_by_what_opens_it(text: str) -> None:
+    with pytest.raises(SlipstreamError, match="has no window") as caught:
+        Selection.parse(text).of([], "my drives/allnan.csv")
+    assert "--frames" not in str(caught.value)
+    assert caught.value.fix.startswith("slipstream drives info 'my drives/allnan.csv'")
 
 
 @pytest.mark.parametrize("text", ["0:99999", "99998:99999"])
