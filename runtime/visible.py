@@ -6,7 +6,19 @@ import re
 
 _CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")  # all but tab and line feed
 
+_NO_TEXT = re.compile(r"[\x00\ud800-\udfff]")  # Python's surrogates stand for bytes, too
+
 
 def visible(text: str) -> str:
     """The text without control characters, such as ESC, other than tab and line feed."""
     return _CONTROLS.sub("", text)
+
+
+def is_text(text: str) -> bool:
+    """Whether UTF-8 can say it and a path can hold it: no lone surrogate, no NUL."""
+    return not _NO_TEXT.search(text)
+
+
+def spelled(text: str) -> str:
+    """A text that is none, with escapes for what is no character."""
+    return visible(text.encode("utf-8", "backslashreplace").decode())

@@ -26,14 +26,14 @@ class Stop:
 
 @contextmanager
 def held_signals() -> Iterator[Stop]:
-    """Hold Ctrl-C and SIGTERM back inside the block; their handlers run when it ends.
+    """Hold Ctrl-C, SIGTERM and SIGHUP back inside the block; their handlers run when it ends.
 
     Whoever works inside looks at the `Stop` and leaves early. Signals that Python does not handle,
     and those of other threads than the main one, stay as they are.
     """
     stop, handlers = Stop(), {}
     if threading.current_thread() is threading.main_thread():
-        for number in (signal.SIGINT, signal.SIGTERM):
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             handler = signal.getsignal(number)
             if callable(handler):
                 handlers[number] = handler

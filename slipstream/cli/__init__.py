@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import signal
 import sys
-from types import FrameType
 from typing import NoReturn
 
 from runtime.errors import SlipstreamError
-from runtime.visible import visible
-from slipstream.cli import build, calibrate, drives, machine, plan, submission, train
+from slipstream.cli import build, calibrate, drives, machine, plan, process, submission, train
 from slipstream.cli.app import app
 
 __all__ = ["app", "build", "calibrate", "drives", "machine", "main", "plan", "submission", "train"]
@@ -17,9 +14,10 @@ __all__ = ["app", "build", "calibrate", "drives", "machine", "main", "plan", "su
 
 def main() -> None:
     """Entry point: a `SlipstreamError` is one message on stderr and exit code 2."""
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, _stop)
+    process.settle_streams()
+    process.settle_signals()
     try:
+        process.check_arguments(sys.argv[1:])
         app()
     except SlipstreamError as error:
         _leave(error)
@@ -46,10 +44,5 @@ def main() -> None:
 
 
 def _leave(error: SlipstreamError) -> NoReturn:
-    sys.stderr.write(f"slipstream: {visible(str(error))}\n")
+    process.complain(f"slipstream: {error}\n")
     sys.exit(error.exit_code)
-
-
-def _stop(number: int, frame: FrameType | None) -> None:
-    """Leave through every `finally`, so that nothing half-written stays."""
-    raise SystemExit(128 + number)

@@ -12,6 +12,7 @@ from pathlib import Path
 from drives.fetch import FETCHABLE
 from drives.inside import drives_of
 from runtime.errors import SlipstreamError
+from runtime.visible import is_text, spelled
 
 ALL = "/*"  # behind a folder; in quotes, lest the shell takes it
 MOST = 1 << 20  # bytes of a list
@@ -34,6 +35,13 @@ def named(given: Sequence[str]) -> list[str]:
     drives = [name for each in lines for name in (_within(each) if each.endswith(ALL) else [each])]
     seen: dict[str, str] = {}
     for name in drives:
+        if not is_text(name):  # the command line's own words are checked before
+            raise SlipstreamError(
+                f"{spelled(name)} has a name that is no text",
+                expected="names of drives in UTF-8: reports tell them",
+                found="bytes of another encoding",
+                fix="rename it, or name the other drives one by one",
+            )
         folder = folder_of(name)
         if folder in seen:
             also = "" if seen[folder] == name else f" and {name}"

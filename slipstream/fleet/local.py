@@ -101,7 +101,8 @@ class Processes:
 
 def serve(pipe: Connection, job: Job, out: Path) -> None:
     """A worker's life: take a drive, replay it, until the run is over or its starter is gone."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the terminal's; the starter ends us
+    for number in (signal.SIGINT, signal.SIGHUP):  # the terminal's; the starter ends us
+        signal.signal(number, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, _leave)
     worker = Worker(job)
     with suppress(*_GONE):

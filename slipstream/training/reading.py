@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import reprlib
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -11,6 +12,7 @@ from pydantic import BaseModel, ValidationError
 
 from drives.readers.text import read_text
 from runtime.errors import SlipstreamError
+from runtime.visible import is_text, spelled
 from slipstream.training.config import (
     BlockDrafterConfig,
     DrafterConfig,
@@ -93,9 +95,23 @@ def _check_extent(path: Path, raw: dict[str, Any]) -> None:
                 found="more, when all aliases are written out",
                 fix="write the fields out without aliases (*name)",
             )
+        if isinstance(value, str | dict):
+            _check_text(path, [value] if isinstance(value, str) else map(str, value))
         inner = value.values() if isinstance(value, dict) else value
         if isinstance(value, (dict, list, tuple, set)):
             left += [(each, depth + 1) for each in inner]
+
+
+def _check_text(path: Path, texts: Iterable[str]) -> None:
+    """Escapes can spell what no file's name holds, and what no log or manifest can say."""
+    for text in texts:
+        if not is_text(text):
+            raise SlipstreamError(
+                f"{path}: '{spelled(text)[:60]}' is no text",
+                expected="characters of Unicode, without NUL",
+                found="an escape of another code, such as \\ud800 or \\0",
+                fix="write the name without such escapes",
+            )
 
 
 def _yaml(path: Path, text: str) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from pathlib import Path
 
@@ -90,6 +91,9 @@ def test_all_drives_of_a_folder(tmp_path: Path) -> None:
     for nothing in (tmp_path / "run", tmp_path / "no"):
         with pytest.raises(SlipstreamError, match="no drive lies in"):
             named([f"{nothing}/*"])
+    shutil.copytree(EXCERPT, os.fsdecode(bytes(tmp_path) + b"/run-\xff"))
+    with pytest.raises(SlipstreamError, match="has a name that is no text"):
+        named([f"{tmp_path}/*"])
 
 
 def shards_and_scenes(folder: Path) -> tuple[Path, Path]:

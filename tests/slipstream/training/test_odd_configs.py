@@ -30,6 +30,9 @@ TEXTS = {
     "laughs.yaml": LAUGHS,
     "itself.yaml": "out: &a [*a]",
     "nul.yaml": "out: a\0b",
+    "escaped.yaml": r'out: "a\0b"',
+    "surrogate.yaml": r'out: "a\udcff"',
+    "key.yaml": r'{words: {"\udcff": 1}}',
     "long.yaml": "# " + "x\n" * (1 << 20),
 }
 
