@@ -7,9 +7,8 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-from pydantic_core import from_json
-
 from runtime.errors import SlipstreamError
+from runtime.json_text import parsed
 
 _MOST = 64 << 20  # bytes
 _KEY = "scenario_cluster"
@@ -28,7 +27,7 @@ def read_clusters(path: Path) -> dict[str, str]:
             raw = file.read(_MOST + 1)
         if len(raw) > _MOST:
             raise _bad(path, f"over {_MOST >> 20} MiB")
-        entries: Any = from_json(raw)
+        entries: Any = parsed(raw)
     except (OSError, ValueError) as error:
         found = (str(error).splitlines() or [type(error).__name__])[0]
         raise _bad(path, found[:200]) from error

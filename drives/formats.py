@@ -16,6 +16,7 @@ from drives.readers.kitti_raw import is_kitti_raw, read_kitti_raw
 from drives.readers.nuscenes import check_scene, is_nuscenes, nuscenes_scenes, read_nuscenes
 from drives.readers.plain import is_plain, read_plain
 from drives.readers.rosbag2 import is_rosbag2, read_rosbag2
+from drives.readers.text import first_line
 from drives.readers.wod_e2e import check_clip, is_wod_e2e, read_wod_e2e, wod_e2e_clips
 
 POSE_NUMBERS = 12  # numbers in a line of KITTI odometry
@@ -49,8 +50,7 @@ def _is_kitti(path: Path) -> bool:
     if not path.is_file():
         return False
     try:
-        with path.open("rb") as file:
-            fields = file.readline(2000).split()
+        fields = first_line(path).split()
         return path.suffix == ".txt" or (
             len(fields) == POSE_NUMBERS and bool([*map(float, fields)])
         )

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from drives.formats import POSE_NUMBERS, Format, recognise
+from drives.readers.text import first_line
 
 _DEEPEST = 3  # folders below the one that was named
 _MOST_ENTRIES = 2000  # looked at; a data set's root may hold millions
@@ -83,8 +84,7 @@ def _is_meant(path: Path, format: Format) -> bool:
     if format.name != "kitti-odometry":
         return True
     try:
-        with path.open("rb") as file:
-            fields = file.readline(2000).split()
+        fields = first_line(path).split()
         return len(fields) == POSE_NUMBERS and bool([*map(float, fields)])
     except (OSError, ValueError):
         return False

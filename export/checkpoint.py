@@ -17,6 +17,7 @@ from pydantic_core import from_json
 
 from planners.small_files import exists, small_file
 from runtime.errors import SlipstreamError
+from runtime.json_text import parsed
 
 Floats = NDArray[np.float32]
 Stored = NDArray[Any]  # fp32, fp16 or bf16 (ml_dtypes), as the file has it
@@ -192,7 +193,7 @@ def _weight_map(index: Path) -> dict[str, str]:
 def read_json(path: Path, folder: Path) -> dict[str, Any]:
     """A JSON object in a checkpoint's folder; raises CheckpointError that names the file."""
     try:
-        content = from_json(small_file(path))
+        content = parsed(small_file(path))
     except FileNotFoundError:
         raise CheckpointError(
             f"{folder} is no checkpoint folder",

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 from pydantic import ValidationError
-from pydantic_core import from_json
 
 from export.checkpoint import Checkpoint, CheckpointError
 from export.resize import smart_resize, smart_resize_video
@@ -16,6 +15,7 @@ from export.vision_configs import FAMILIES, TOKENS, VisionConfig, invalid, is_vl
 from planners.small_files import exists, small_file
 from runtime.bundle import CameraDims, VisionDims
 from runtime.errors import SlipstreamError
+from runtime.json_text import parsed
 
 
 @dataclass(frozen=True)
@@ -199,7 +199,7 @@ def _processor(folder: Path, video: bool) -> tuple[_Json, Path]:
 
 def _read(path: Path) -> _Json:
     try:
-        content = from_json(small_file(path))
+        content = parsed(small_file(path))
     except (OSError, ValueError) as error:
         content = str(error)
     if isinstance(content, dict):

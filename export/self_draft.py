@@ -43,7 +43,7 @@ def self_draft(checkpoint: Checkpoint, vocab: int) -> SelfDraft | None:
     if raw is None:
         return None
     try:
-        found = SelfDraft.model_validate(raw)
+        found = SelfDraft.model_validate(raw, strict=True)
     except ValidationError as error:
         first = error.errors()[0]
         field = ".".join([KEY, *(str(place) for place in first["loc"])])

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from pydantic import Field, ValidationError
-from pydantic_core import from_json
 
 from planners.chat import described, text_template
 from planners.observation import PAST_STATES, RATE_HZ, Observation
 from planners.prompt import COMMANDS, prompt_text
 from planners.small_files import exists, small_file
 from runtime.errors import BundleError
-from runtime.strict import Strict
+from runtime.json_text import model_of
+from runtime.strict import One, Strict
 from runtime.vision_dims import VisionDims
 
 PROMPT = "prompt.json"
@@ -35,7 +35,7 @@ class CameraPart(Strict):
 class CameraPrompt(Strict):
     """The messages. What changes least stands first: the trunk keeps it from frame to frame."""
 
-    version: Literal[1] = 1
+    version: One = 1
     system: str | None = "You drive a vehicle. Plan its next five seconds."
     user: tuple[TextPart | CameraPart, ...] = Field(min_length=1, max_length=256)
 
@@ -52,7 +52,7 @@ class CameraPrompt(Strict):
             pictures = tuple(CameraPart(camera=name) for name in cameras)
             return cls(user=(*pictures, TextPart(text="{{ motion }}")))
         try:
-            prompt = cls.model_validate(from_json(small_file(path, 1 << 26)))
+            prompt = model_of(cls, small_file(path, 1 << 26))
         except ValidationError as error:
             first = error.errors()[0]
             where = ".".join(str(part) for part in first["loc"]) or "the file"

@@ -36,7 +36,7 @@ class ChatTemplate:
         )
         environment.globals["raise_exception"] = _refuse
         try:
-            text = small_file(path, LARGEST_TEMPLATE).decode()
+            text = small_file(path, LARGEST_TEMPLATE).decode("utf-8-sig")
             self._template = environment.from_string(text)
         except FileNotFoundError as error:
             raise self._error("a chat template", "no such file") from error

@@ -7,13 +7,11 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
 from weakref import WeakKeyDictionary
 
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field, PrivateAttr, ValidationError, model_validator
-from pydantic_core import from_json
 
 from planners.actions import Codebook, Unicycle
 from planners.compiled import CompiledLanguage, Parsed, Values
@@ -26,7 +24,9 @@ from planners.text_waypoints import SpeedCurvature, Waypoints
 from planners.tokens import Tokenizer
 from runtime.errors import SlipstreamError
 from runtime.files import write_atomic
+from runtime.json_text import model_of, parsed
 from runtime.scaffold import Scaffold
+from runtime.strict import One
 
 __all__ = [
     "Bins",
@@ -98,7 +98,7 @@ class Language(Strict):
             x5, y5: waypoints at 1..5 s in metres (x forward, y left).
     """
 
-    version: Literal[1] = LANGUAGE_VERSION  # type: ignore[assignment]
+    version: One = LANGUAGE_VERSION  # type: ignore[assignment]
     name: str = Field(max_length=1 << 8)
     fork_section: str = "trajectory"
     motion: Motion | None = None
@@ -159,7 +159,7 @@ class Language(Strict):
             SlipstreamError: missing, not JSON, another version, an unknown key or a bad value.
         """
         path = Path(path)
-        version, raw = _read(path)
+        version, text = _read(path)
         if version != LANGUAGE_VERSION:
             raise SlipstreamError(
                 f"{path} has an unknown version",
@@ -168,7 +168,7 @@ class Language(Strict):
                 fix=_FIX,
             )
         try:
-            return cls.model_validate(raw)
+            return model_of(cls, text)
         except ValidationError as error:
             first = error.errors()[0]
             where = ".".join(str(part) for part in first["loc"]) or "the file as a whole"
@@ -263,15 +263,17 @@ class Language(Strict):
         return np.array([float(section[name]) for name in self.moves.slots]).reshape(-1, 2)
 
 
-def _read(path: Path) -> tuple[object, Any]:
+def _read(path: Path) -> tuple[object, bytes]:
+    """The version that it says, and the whole."""
     if not exists(path):
         raise SlipstreamError(
             f"{path} is missing", expected="a language.json", found="no file", fix=_FIX
         )
     try:
-        raw = from_json(small_file(path, 1 << 26))
+        text = small_file(path, 1 << 26)
+        raw = parsed(text)
     except (ValueError, OSError) as error:
         raise SlipstreamError(
             f"{path} can't be read", expected="JSON text", found=str(error), fix=_FIX
         ) from error
-    return (raw.get("version") if isinstance(raw, dict) else None), raw
+    return (raw.get("version") if isinstance(raw, dict) else None), text

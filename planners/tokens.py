@@ -36,7 +36,7 @@ def read_tokenizer(path: str | Path) -> tokenizers.Tokenizer:
             f"{path} is missing", expected="a tokenizer.json", found="no file", fix=_FIX
         )
     try:
-        inner = tokenizers.Tokenizer.from_str(small_file(path).decode())
+        inner = tokenizers.Tokenizer.from_str(small_file(path).decode("utf-8-sig"))
         # of training; a text is neither cut nor filled up here, as in transformers
         inner.no_truncation()
         inner.no_padding()

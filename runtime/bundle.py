@@ -6,15 +6,15 @@ import os
 from functools import cached_property
 from os import PathLike
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from pydantic import Field, ValidationError, model_validator
-from pydantic_core import from_json
 
 from runtime.calibrated import Calibration, StoredPrecision
 from runtime.errors import BundleError
 from runtime.files import sha256
-from runtime.strict import Count, FileName, Size, Strict, Token
+from runtime.json_text import model_of, parsed
+from runtime.strict import Count, FileName, One, Size, Strict, Token
 from runtime.vision_dims import CameraDims, VisionDims
 
 __all__ = [
@@ -178,7 +178,7 @@ class Provenance(Strict):
 class Manifest(Strict):
     """`bundle.json`."""
 
-    version: Literal[1] = BUNDLE_VERSION  # type: ignore[assignment]
+    version: One = BUNDLE_VERSION  # type: ignore[assignment]
     name: str
     target: TargetDims
     draft: DraftDims | None = None
@@ -283,7 +283,8 @@ def _read_manifest(folder: Path) -> Manifest:
             f"{folder} is no bundle", expected=f"a file {path}", found="none", fix=_EXPORT
         )
     try:
-        raw: Any = from_json(path.read_bytes())  # refuses bottomless nesting and half characters
+        text = path.read_bytes()
+        raw = parsed(text)
     except (ValueError, OSError) as error:
         raise BundleError(
             f"{path} can't be read", expected="JSON text", found=str(error), fix=_EXPORT
@@ -297,7 +298,7 @@ def _read_manifest(folder: Path) -> Manifest:
             fix=f"export the checkpoint again with this slipstream: {_EXPORT}",
         )
     try:
-        return Manifest.model_validate(raw)
+        return model_of(Manifest, text)
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(str(part) for part in first["loc"]) or "the file as a whole"

@@ -18,10 +18,12 @@ from drives.frames import rear_axle
 from drives.readers.plain_camera import Camera, camera_of
 from drives.readers.plain_table import IMAGE, read_columns, write_columns
 from drives.readers.poses import check_positions, check_speeds, speeds_of_poses
-from drives.readers.text import read_text
+from drives.readers.text import first_line, read_text
 from planners.observation import Intent
 from runtime.errors import SlipstreamError
 from runtime.files import write_atomic
+from runtime.json_text import model_of
+from runtime.strict import One
 
 Floats = NDArray[np.float64]
 
@@ -30,6 +32,7 @@ TABLES = (".csv", ".parquet")
 NEEDED = ("time", "x", "y", "heading")
 KNOWN = (*NEEDED, "z", "speed", "intent")
 _RATE_OFF = 0.2  # of the stated rate; more means that time is in another unit
+LATEST = 1e11  # s on any clock; more is another unit
 _MOST_TURNS = 1000.0  # rad; more are degrees over a long drive or no headings at all
 
 
@@ -52,18 +55,18 @@ class Sidecar(BaseModel):
         cameras: camera -> its calibration, for those that have one.
     """
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
     format: Literal["slipstream-drive"]
-    version: Literal[1]
+    version: One
     name: str = Field(min_length=1, max_length=200)
     licence: str = Field(min_length=1, max_length=1000)
-    rate_hz: float = Field(gt=0.0, le=1000.0, allow_inf_nan=False)
+    rate_hz: float = Field(gt=0.0, le=1000.0)
     frame: Literal["enu", "ned"]
     lever_arm: float = Field(default=0.0, ge=-10.0, le=10.0)
     source: str = Field(default="", max_length=1000)
     synthetic: bool = False
-    clock_start: float = Field(default=0.0, allow_inf_nan=False)
+    clock_start: float = Field(default=0.0, ge=-LATEST, le=LATEST)
     dataset: str = ""
     recording: str = ""
     cameras: dict[str, Camera] = Field(default_factory=dict)
@@ -76,8 +79,7 @@ def is_plain(path: Path) -> bool:
     if path.with_suffix(".json").is_file() or path.suffix == ".parquet":
         return True
     try:
-        with path.open("rb") as file:
-            columns = file.readline(1000).decode("utf-8", "replace").split(",")
+        columns = first_line(path).split(",")
     except OSError:
         return False
     return set(NEEDED) <= {column.strip() for column in columns}
@@ -190,16 +192,24 @@ def _sidecar(path: Path) -> Sidecar:
             fix="write it as docs/drives.md shows",
         )
     try:
-        return Sidecar.model_validate_json(read_text(file))
-    except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        place = ".".join(str(part) for part in first["loc"]) or "it"
+        return model_of(Sidecar, read_text(file))
+    except ValueError as error:
+        place, found = _wrong(error)
         raise SlipstreamError(
             f"{file} does not describe a drive",
             expected="format, version, name, licence, rate_hz and frame as in docs/drives.md",
-            found=f"{place}: {first['msg']}, {json.dumps(first.get('input'), default=str)[:80]}",
+            found=found,
             fix=f"mend {place} in {file.name}",
         ) from error
+
+
+def _wrong(error: ValueError) -> tuple[str, str]:
+    """Which field is wrong, and what is wrong with it."""
+    if not isinstance(error, ValidationError):
+        return "it", str(error)[:200]
+    first = error.errors(include_url=False)[0]
+    place = ".".join(str(part) for part in first["loc"]) or "it"
+    return place, f"{place}: {first['msg']}, {json.dumps(first.get('input'), default=str)[:80]}"
 
 
 def _check_columns(path: Path, columns: dict[str, Any]) -> None:

@@ -15,6 +15,8 @@ _SHORTER = "cut the recording into shorter drives, or check that this is the fil
 def read_text(path: Path, *, largest: int = LARGEST, fix: str = "check the path") -> str:
     """The text of a file, which must be UTF-8 with a line end in its first MiB.
 
+    A byte order mark, which spreadsheets begin a CSV with, is no part of it.
+
     Args:
         largest: bytes that the file may have.
         fix: what mends a file that is missing or is no text.
@@ -41,11 +43,17 @@ def read_text(path: Path, *, largest: int = LARGEST, fix: str = "check the path"
             data += file.read(max(status.st_size - len(data), 0))
         if b"\0" in data:
             raise _unread(path, "a text file", f"{len(data)} bytes with NUL in them", fix)
-        return data.decode("utf-8").replace("\r\n", "\n").replace("\r", "\n")
+        return data.decode("utf-8-sig").replace("\r\n", "\n").replace("\r", "\n")
     except OSError as error:
         raise _unread(path, "a text file", error.strerror or str(error), fix) from error
     except UnicodeDecodeError as error:
         raise _unread(path, "a text file", "bytes that are not UTF-8", fix) from error
+
+
+def first_line(path: Path, most: int = 2000) -> str:
+    """Up to `most` bytes of a file's first line, whatever the file holds; raises OSError."""
+    with path.open("rb") as file:
+        return file.readline(most).decode("utf-8-sig", "replace")
 
 
 def _unread(path: Path, expected: str, found: str, fix: str) -> SlipstreamError:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -11,6 +10,7 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from planners.drafter_layouts import of_network
+from runtime.json_text import parsed
 
 WEIGHTS, INDEX = "model.safetensors", "model.safetensors.index.json"
 
@@ -39,7 +39,7 @@ def load_weights(folder: Path) -> dict[str, Tensor]:
 
 def read_object(path: Path) -> dict[str, Any]:
     """A JSON object; raises OSError, or ValueError for what is none."""
-    found = json.loads(path.read_text("utf-8"))
+    found = parsed(path.read_bytes())
     if not isinstance(found, dict):
         raise ValueError(f"{path.name} is no object")
     return found

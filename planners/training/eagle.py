@@ -8,10 +8,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 import torch
+from pydantic import ConfigDict
 from torch import Tensor
 from torch.nn import functional
 from transformers import Qwen3ForCausalLM
@@ -21,6 +22,7 @@ from planners.nets.qwen3 import forward
 from planners.training.eagle_units import Unit, next_drafted, unroll
 from planners.training.loop import Evaluate, train
 from planners.training.schedule import Schedule
+from planners.training.settings import CHECKED, Positive, Seed, Spread
 from planners.training.watch import Watch
 from runtime.scaffold import Scaffold
 
@@ -37,11 +39,13 @@ class EagleSettings:
         objective: cross-entropy to the response's token, KL(target || draft), or half of each.
     """
 
+    __pydantic_config__: ClassVar[ConfigDict] = CHECKED
+
     schedule: Schedule
-    seed: int = 0
-    batch: int = 8
-    anchors: int = 16
-    step_decay: float = 0.8
+    seed: Seed = 0
+    batch: Positive = 8
+    anchors: Positive = 16
+    step_decay: Spread = 0.8
     objective: Literal["ce", "kl", "ce+kl"] = "ce+kl"
 
 

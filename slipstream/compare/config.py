@@ -12,7 +12,7 @@ from pydantic import Field, model_validator
 from planners.training.settings import Positive, Seed
 from runtime.errors import SlipstreamError
 from slipstream.compare.results import Shape
-from slipstream.training.config import DrafterConfig, Strict, Width
+from slipstream.training.config import DrafterConfig, Place, Strict, Width
 from slipstream.training.reading import checked_drafter_config, load_config, validated
 
 DataShare = Annotated[float, Field(gt=0, le=1)]
@@ -32,7 +32,7 @@ class EntryConfig(Strict):
     name: str = Field(min_length=1, max_length=40, pattern=r"^[\w.+ -]+$")
     change: dict[str, Any] = Field(default_factory=dict)
     data: DataShare = 1.0
-    checkpoint: Path | None = None
+    checkpoint: Place | None = None
 
     @property
     def folder(self) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 from planners.nets.dflare import FusionInit
 from planners.tokens import SpecialNames
@@ -21,6 +21,15 @@ from planners.training.teacher import TeacherSettings
 Even = Annotated[int, Field(ge=2, multiple_of=2)]
 Width = Annotated[int, Field(ge=2, le=1024)]
 Layers = Annotated[int, Field(ge=1, le=1024)]
+
+
+def _named(path: object) -> object:
+    if not isinstance(path, str | Path) or not str(path).strip():
+        raise ValueError("a path")  # "" would be the current folder
+    return path
+
+
+Place = Annotated[Path, BeforeValidator(_named)]
 
 
 class Strict(BaseModel):
@@ -62,7 +71,7 @@ class Data(Strict):
 
     training: tuple[Part, ...] = Field(min_length=1)
     validation: tuple[Part, ...] = Field(min_length=1)
-    folder: Path | None = None
+    folder: Place | None = None
     step_s: float = Field(default=0.1, ge=0.001)
     guard_s: float = Field(default=9.0, ge=0)
 
@@ -145,14 +154,14 @@ class TargetConfig(Strict):
         save_every: steps between two states on disk: what a kill can cost.
     """
 
-    out: Path
+    out: Place
     data: Data
     training: TargetSettings
-    tokenizer: Literal["tiny", "fast-ddrive"] | Path | None = None
+    tokenizer: Literal["tiny", "fast-ddrive"] | Place | None = None
     special: Special = Special()
     sizes: Sizes | None = None
-    start: Path | None = None
-    warm_start: Literal["tiny"] | Path | None = None
+    start: Place | None = None
+    warm_start: Literal["tiny"] | Place | None = None
     teacher: TeacherSettings = TeacherSettings()
     evaluation: TargetEvaluation = TargetEvaluation()
     save_every: Positive = 100
@@ -233,8 +242,8 @@ class _DrafterConfig(Strict):
         save_every: steps between two states on disk: what a kill can cost.
     """
 
-    target: Path
-    out: Path
+    target: Place
+    out: Place
     data: Data
     special: Special = Special()
     responses: ResponseSettings = ResponseSettings()
@@ -255,7 +264,7 @@ class BlockDrafterConfig(_DrafterConfig):
 
     drafter: Annotated[DFlashSizes | DFlareSizes, Field(discriminator="kind")]
     training: DrafterSettings
-    warm_start: Literal["tiny"] | Path | None = None
+    warm_start: Literal["tiny"] | Place | None = None
     features: Literal["online", "stored"] = "online"
 
     @model_validator(mode="after")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import reprlib
 import sys
 from collections.abc import Iterable
@@ -77,12 +78,12 @@ def load_config(path: Path) -> dict[str, Any]:
             found=type(raw).__name__,
             fix=_FIX,
         )
-    _check_extent(path, raw)
+    _check_values(path, raw)
     return raw
 
 
-def _check_extent(path: Path, raw: dict[str, Any]) -> None:
-    """Aliases of aliases make a few lines of YAML grow without end."""
+def _check_values(path: Path, raw: dict[str, Any]) -> None:
+    """Plain values, and not too many: aliases of aliases make a few lines of YAML grow."""
     left: list[tuple[Any, int]] = [(raw, 0)]
     seen = 0
     while left:
@@ -95,11 +96,17 @@ def _check_extent(path: Path, raw: dict[str, Any]) -> None:
                 found="more, when all aliases are written out",
                 fix="write the fields out without aliases (*name)",
             )
-        if isinstance(value, str | dict):
-            _check_text(path, [value] if isinstance(value, str) else map(str, value))
-        inner = value.values() if isinstance(value, dict) else value
-        if isinstance(value, (dict, list, tuple, set)):
-            left += [(each, depth + 1) for each in inner]
+        if not isinstance(value, str | int | float | list | dict | None):
+            raise _odd(path, str(value), f"a {type(value).__name__}")
+        if isinstance(value, dict):
+            if odd := [key for key in value if not isinstance(key, str)]:
+                raise _odd(path, str(odd[0]), f"a {type(odd[0]).__name__} as a field's name")
+            _check_text(path, value)
+            value = list(value.values())
+        if isinstance(value, str):
+            _check_text(path, [value])
+        if isinstance(value, list):
+            left += [(each, depth + 1) for each in value]
 
 
 def _check_text(path: Path, texts: Iterable[str]) -> None:
@@ -114,9 +121,19 @@ def _check_text(path: Path, texts: Iterable[str]) -> None:
             )
 
 
+def _odd(path: Path, value: str, found: str) -> SlipstreamError:
+    """Of what YAML and TOML make a date, a set or bytes."""
+    return SlipstreamError(
+        f"{path}: {value[:60]} is no value of a config",
+        expected="text, numbers, true, false, null, and lists and mappings of them",
+        found=found,
+        fix=f'write it as text, in quotes: "{value[:60]}"',
+    )
+
+
 def _yaml(path: Path, text: str) -> Any:
     try:
-        import yaml
+        from slipstream.training import yaml_text
     except ImportError as error:
         raise SlipstreamError(
             f"{path} is YAML, which needs the Python package pyyaml",
@@ -125,7 +142,14 @@ def _yaml(path: Path, text: str) -> Any:
             fix="pip install 'slipstream[train]', or write the config as TOML",
         ) from error
     try:
-        return yaml.safe_load(text)
+        return yaml_text.load(text)
+    except yaml_text.TwiceError as error:
+        raise SlipstreamError(
+            f"{path} gives a field twice",
+            expected="each field once",
+            found=str(error)[:300],
+            fix="remove one of the two",
+        ) from error
     except Exception as error:  # a value that its tag does not fit raises whatever Python does
         raise _not(path, "YAML", error) from error
 
@@ -153,7 +177,8 @@ def _not(path: Path, language: str, error: Exception) -> SlipstreamError:
 def validated(path: Path, model: type[_Model], raw: dict[str, Any]) -> _Model:
     """The model of a config's fields; raises as `read_target_config`."""
     try:
-        return model.model_validate(raw)
+        # as JSON, in which text is a path and a list a tuple, but "2" and true are no numbers
+        return model.model_validate_json(json.dumps(raw), strict=True)
     except ValidationError as error:
         first = error.errors()[0]
         field = ".".join(str(place) for place in first["loc"] if _is_field(place))

@@ -183,6 +183,7 @@ def test_images_are_a_mapping() -> None:
         ({"user": [{"camera": "cam0"}, {"text": "{{ speed "}]}, "no template"),
         ({"user": [{"camera": "cam0"}], "more": 1}, "more"),
         ({"version": 2, "user": [{"camera": "cam0"}]}, "version"),
+        ({"version": True, "user": [{"camera": "cam0"}]}, "version"),
     ],
 )
 def test_a_prompt_that_does_not_fit_is_refused(make, prompt: Any, says: str) -> None:
@@ -190,6 +191,15 @@ def test_a_prompt_that_does_not_fit_is_refused(make, prompt: Any, says: str) -> 
         make("qwen2_5_vl", 1, prompt=prompt)
     assert says in str(caught.value)
     assert "prompt.json" in str(caught.value)
+
+
+def test_a_byte_order_mark_is_no_part_of_prompt_or_template(make, tmp_path: Path) -> None:
+    _, vision, _ = make("qwen2_5_vl", 1, prompt={"user": [{"camera": "cam0"}]})
+    for name in ("prompt.json", "tokenizer.json"):
+        path = tmp_path / name
+        path.write_text(path.read_text("utf-8"), "utf-8-sig")
+    assert len(CameraPrompt.load(tmp_path / "prompt.json", vision).user) == 1
+    assert Tokenizer.load(tmp_path / "tokenizer.json").vocab
 
 
 def test_a_text_that_asks_for_more_than_there_is(make) -> None:

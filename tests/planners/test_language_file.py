@@ -37,6 +37,8 @@ def test_missing_file(tmp_path: Path) -> None:
         (lambda raw: raw.update(sections=[]), "sections is not valid"),
         (lambda raw: raw["sections"][1]["slots"]["text"].update(width=0), "greater than 0"),
         (lambda raw: raw["sections"][1]["slots"]["text"].update(kind="poem"), "kind|tag"),
+        (lambda raw: raw["sections"][3]["slots"]["x5"].update(signed="yes"), "signed is not valid"),
+        (lambda raw: raw.update(version=True), "version is not valid"),
     ],
 )
 def test_a_bad_file_is_refused(
@@ -49,6 +51,19 @@ def test_a_bad_file_is_refused(
     with pytest.raises(SlipstreamError, match=message) as caught:
         Language.load(path)
     assert str(path) in str(caught.value)
+
+
+def test_a_mark_at_its_begin_is_no_fault_and_a_key_twice_is(
+    language: Language, tmp_path: Path
+) -> None:
+    path = tmp_path / "language.json"
+    language.save(path)
+    text = path.read_text("utf-8")
+    path.write_text(text, "utf-8-sig")
+    assert Language.load(path).sections == language.sections
+    path.write_text('{"name": "other", ' + text[1:], "utf-8")
+    with pytest.raises(SlipstreamError, match="'name' is there twice"):
+        Language.load(path)
 
 
 @pytest.mark.parametrize("text", ["", "[1, 2", "[]", "\x00"])

@@ -46,9 +46,21 @@ def test_the_unedited_bundle_opens(tmp_path: Path) -> None:
     assert Bundle.open(write(tmp_path)).manifest.name == "made up"
 
 
+def test_a_manifest_with_a_mark_opens_and_one_with_a_key_twice_does_not(tmp_path: Path) -> None:
+    path = write(tmp_path) / "bundle.json"
+    text = path.read_text("utf-8")
+    path.write_text(text, "utf-8-sig")
+    assert Bundle.open(tmp_path).manifest.name == "made up"
+    path.write_text('{"limits": {}, ' + text[1:], "utf-8")
+    with pytest.raises(BundleError, match="'limits' is there twice"):
+        Bundle.open(tmp_path)
+
+
 @pytest.mark.parametrize(
     ("edit", "says"),
     [
+        (lambda m: m.update(version=True), "version is not valid"),
+        (lambda m: m["draft"].update(scaffold_in_block="no"), "draft.scaffold_in_block"),
         (lambda m: m["target"].update(layers=10**30), "target.layers"),
         (lambda m: m["target"].update(layers=5.0), "target.layers"),
         (lambda m: m["target"].update(layers="5"), "target.layers"),

@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 import slipstream
-from drives.clusters import clusters_key
+from drives.clusters import clusters_key, read_clusters
 from drives.results import read_report
+from runtime.errors import SlipstreamError
 from tests.slipstream.command import command
 
 pytestmark = pytest.mark.skipif(
@@ -21,6 +22,15 @@ def test_key_tells_clusters_apart() -> None:
     assert clusters_key({}) == ""
     assert clusters_key({"a": "x", "b": "y"}) == clusters_key({"b": "y", "a": "x"})
     assert clusters_key({"a": "x"}) != clusters_key({"a": "y"})
+
+
+def test_a_sequence_is_in_one_cluster_and_a_mark_is_no_part_of_its_name(tmp_path: Path) -> None:
+    path = tmp_path / "clusters.json"
+    path.write_text('{"clip": "rain"}', "utf-8-sig")
+    assert read_clusters(path) == {"clip": "rain"}
+    path.write_text('{"clip": "rain", "clip": "sun"}')
+    with pytest.raises(SlipstreamError, match="'clip' is there twice"):
+        read_clusters(path)
 
 
 def test_the_run_keeps_them(tmp_path: Path) -> None:

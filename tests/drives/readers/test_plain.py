@@ -157,6 +157,11 @@ BAD_SIDECARS = {
     "another frame": {"frame": "utm"},
     "an arm in millimetres": {"lever_arm": 1500.0},
     "a field too many": {"units": "feet"},
+    "a rate in words": {"rate_hz": "10"},
+    "a version of truth": {"version": True},
+    "motion that is somehow computed": {"synthetic": "no"},
+    "a clock beyond all years": {"clock_start": 1e308},
+    "a clock of nothing": {"clock_start": float("nan")},
 }
 
 
@@ -165,6 +170,26 @@ def test_bad_sidecars(tmp_path, kind):
     with pytest.raises(SlipstreamError, match=r"yard\.json does not describe a drive") as caught:
         read_plain(write(tmp_path, line(), **BAD_SIDECARS[kind]))
     assert next(iter(BAD_SIDECARS[kind])) in caught.value.found
+
+
+def test_a_field_of_the_sidecar_that_is_given_twice(tmp_path):
+    path = write(tmp_path, line())
+    sidecar = path.with_suffix(".json")
+    sidecar.write_text('{"name": "other", ' + sidecar.read_text()[1:])
+    with pytest.raises(SlipstreamError, match=r"yard\.json does not describe a drive") as caught:
+        read_plain(path)
+    assert "'name' is there twice" in caught.value.found
+
+
+def test_a_byte_order_mark_is_no_part_of_a_name(tmp_path):
+    """Spreadsheets and editors of Windows begin what they call UTF-8 with one."""
+    path = write(tmp_path, line())
+    for file in (path, path.with_suffix(".json")):
+        file.write_text(file.read_text(), encoding="utf-8-sig")
+    assert is_plain(path)
+    assert len(read_plain(path).times) == 120
+    path.with_suffix(".json").unlink()
+    assert is_plain(path)
 
 
 def test_other_files_that_are_no_table(tmp_path):

@@ -10,7 +10,7 @@ import pytest
 from planners.training.tokenizer import write_tiny
 from runtime.errors import SlipstreamError
 from slipstream.commands.train import enough_memory, run_train
-from slipstream.training.reading import load_config
+from slipstream.training.reading import load_config, read_drafter_config
 from tests.slipstream.training.conftest import drafter_fields, target_fields, write
 
 LAUGHS = "a: &a [x, x, x, x, x, x, x, x, x]\n" + "".join(
@@ -46,6 +46,81 @@ def test_odd_texts_are_named(tmp_path: Path, name: str) -> None:
     assert name in caught.value.what
     assert caught.value.fix
     assert len(str(caught.value)) < 2000
+
+
+@pytest.mark.parametrize(
+    ("place", "value", "field"),
+    [
+        (("training", "batch"), True, "training.batch"),
+        (("training", "batch"), "2", "training.batch"),
+        (("training", "batch"), 2.0, "training.batch"),
+        (("training", "schedule", "peak"), "0.01", "training.schedule.peak"),
+        (("training", "schedule", "peak"), True, "training.schedule.peak"),
+        (("drafter", "scaffold_in_block"), "no", "drafter.scaffold_in_block"),
+        (("drafter", "scaffold_in_block"), 0, "drafter.scaffold_in_block"),
+        (("drafter", "taps"), [True, 2], "drafter.taps.0"),
+        (("evaluation", "widths"), ["16"], "evaluation.widths.0"),
+        (("data", "training"), "synthetic", "data.training"),
+        (("out",), "", "out"),
+        (("out",), 3, "out"),
+        (("target",), " ", "target"),
+    ],
+)
+def test_a_value_of_another_type_is_named(
+    tmp_path: Path, place: tuple[str, ...], value: object, field: str
+) -> None:
+    fields = drafter_fields(tmp_path / "target", tmp_path / "out")
+    inner: Any = fields
+    for name in place[:-1]:
+        inner = inner[name]
+    inner[place[-1]] = value
+    with pytest.raises(SlipstreamError) as caught:
+        read_drafter_config(write(tmp_path / "d.yaml", fields))
+    assert f"{field} is not valid" in caught.value.what
+
+
+@pytest.mark.parametrize("rate", ["1e-3", "1E-3", "+1.e-3", "0.001"])
+def test_a_rate_is_a_number_as_people_write_it(tmp_path: Path, rate: str) -> None:
+    fields = drafter_fields(tmp_path / "target", tmp_path / "out")
+    path = write(tmp_path / "d.yaml", fields)
+    path.write_text(path.read_text("utf-8").replace("peak: 0.01", f"peak: {rate}"), "utf-8-sig")
+    assert read_drafter_config(path).training.schedule.peak == 0.001
+    fields["training"]["schedule"]["peak"] = 1  # a whole number is one too
+    assert read_drafter_config(write(path, fields)).training.schedule.peak == 1.0
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("a: 1\nb: 2\na: 3\n", "a in line 1 and again in line 3"),
+        ("a: {b: 1, c: 2, b: 1}\n", "b in line 1"),
+        ("- {a: 1}\n- &x {a: 1}\n- {<<: *x, b: 1, b: 2}\n", "b in line 3"),
+    ],
+)
+def test_a_field_that_is_given_twice_is_named(tmp_path: Path, text: str, found: str) -> None:
+    (tmp_path / "c.yaml").write_text(text)
+    with pytest.raises(SlipstreamError, match="gives a field twice") as caught:
+        load_config(tmp_path / "c.yaml")
+    assert found in caught.value.found
+    (tmp_path / "c.toml").write_text("a = 1\na = 2\n")
+    with pytest.raises(SlipstreamError, match="is no TOML"):
+        load_config(tmp_path / "c.toml")
+
+
+def test_what_is_merged_may_be_given_again(tmp_path: Path) -> None:
+    text = "o: {a: &a {<<: &b {x: 1, y: 1}, x: 2}}\nc: {<<: *a, x: 3}\n"
+    (tmp_path / "c.yaml").write_text(text)
+    assert load_config(tmp_path / "c.yaml") == {
+        "o": {"a": {"x": 2, "y": 1}},
+        "c": {"x": 3, "y": 1},
+    }
+
+
+@pytest.mark.parametrize("value", ["2024-05-03", "!!set {a, b}", "!!binary aGk=", "{1: a}"])
+def test_what_json_has_no_word_for_is_no_value(tmp_path: Path, value: str) -> None:
+    (tmp_path / "c.yaml").write_text(f"out: {value}\n")
+    with pytest.raises(SlipstreamError, match="no value of a config"):
+        load_config(tmp_path / "c.yaml")
 
 
 def test_a_device_is_not_read(tmp_path: Path) -> None:
