@@ -14,7 +14,7 @@ from runtime.files import check_writable, write_atomic
 from runtime.lock import LOCK, held
 
 CONFIG = "config.json"
-OUT = "the config's field out"
+OUT = "`out` in the config"  # as an option is named
 
 
 class RunFolder:
@@ -38,7 +38,7 @@ class RunFolder:
             command: what the user gave, for the advice.
 
         Raises:
-            SlipstreamError: another run or process, or a checkpoint, is in the way.
+            SlipstreamError: another run or process, or files that are no run's, are in the way.
         """
         check_writable(self.path, folder=True, option=OUT)
         with held(self.path / LOCK, OUT, self._refuse):
@@ -56,12 +56,12 @@ class RunFolder:
     def _open(self, resume: bool, command: str) -> None:
         begun = self.path / CONFIG
         if not begun.is_file():
-            if (self.out / "model.safetensors").exists():
+            if others := self._others():
                 raise SlipstreamError(
-                    f"{self.out} holds a checkpoint already",
-                    expected="a new folder for the run",
-                    found="model.safetensors",
-                    fix="change the config's field out",
+                    f"{self.out} is not replaced by a checkpoint",
+                    expected="a new folder, an empty one, or an earlier run",
+                    found=", ".join(others[:5]),
+                    fix=f"change {OUT}",
                 )
             write_atomic(begun, json.dumps(self.settled, indent=1) + "\n", option=OUT)
             return
@@ -72,9 +72,15 @@ class RunFolder:
                 else f"{self.out} holds a finished run",
                 expected="a new folder, or --resume to go on with this run",
                 found=str(begun),
-                fix=f"add --resume: {command} --resume; or change the config's field out",
+                fix=f"add --resume: {command} --resume; or change {OUT}",
             )
         self._check_same(begun)
+
+    def _others(self) -> list[str]:
+        """What lies in the folder; a run that was killed while it began has left hidden files."""
+        entries = [entry for entry in self.out.iterdir() if entry != self.path]
+        inside = [entry for entry in self.path.iterdir() if not entry.name.startswith(".")]
+        return sorted(str(entry.relative_to(self.out)) for entry in (*entries, *inside))
 
     def _check_same(self, begun: Path) -> None:
         try:
@@ -92,7 +98,7 @@ class RunFolder:
                 f"{self.out} was begun with another config",
                 expected=f"the same {changed[0]} as in {begun}",
                 found=f"a change of {', '.join(changed)}",
-                fix="undo the change, or change the field out to begin a new run",
+                fix=f"undo the change, or change {OUT} to begin a new run",
             )
 
 

@@ -172,7 +172,7 @@ def test_an_output_in_a_file_names_the_field(checkpoint: Path, tmp_path: Path) -
     fields = drafter_fields(checkpoint, tmp_path / "file" / "out")
     with pytest.raises(SlipstreamError) as caught:
         run_train("drafter", write(tmp_path / "d.yaml", fields), False, None, "cpu", 1)
-    assert "the config's field out" in caught.value.fix
+    assert caught.value.fix == "name another output folder with `out` in the config"
 
 
 def test_other_errors_of_torch_stay_what_they_are() -> None:

@@ -180,9 +180,33 @@ def test_a_run_that_another_process_trains_is_left_alone(checkpoint: Path, tmp_p
 def test_a_checkpoint_in_the_way_is_named(checkpoint: Path) -> None:
     before = (checkpoint / "model.safetensors").read_bytes()
     fields = target_fields(checkpoint)
-    with pytest.raises(SlipstreamError, match="holds a checkpoint already"):
+    with pytest.raises(SlipstreamError, match="is not replaced by a checkpoint"):
         train("target", write(checkpoint.parent / "t.yaml", fields))
     assert (checkpoint / "model.safetensors").read_bytes() == before
+
+
+@pytest.mark.parametrize(
+    "name", ["config.json", "notes.txt", "tokenizer.json", "training/notes.txt", ".git/HEAD"]
+)
+def test_a_folder_with_other_files_is_left_alone(tmp_path: Path, name: str) -> None:
+    path = tmp_path / "out" / name
+    path.parent.mkdir(parents=True)
+    path.write_text("precious")
+    before = set(tmp_path.rglob("*"))
+    opened = RunFolder(tmp_path / "out", Part(drive="synthetic")).opened(True, "")
+    with pytest.raises(SlipstreamError, match="is not replaced by a checkpoint") as found, opened:
+        pass
+    assert found.value.found in (name, name.partition("/")[0])
+    assert path.read_text() == "precious"
+    assert set(tmp_path.rglob("*")) == before
+
+
+def test_a_run_that_was_killed_while_it_began_is_no_other_file(tmp_path: Path) -> None:
+    (tmp_path / "training").mkdir()
+    for name in (LOCK, ".config.json.12345678-1.a.tmp"):
+        (tmp_path / "training" / name).touch()
+    with RunFolder(tmp_path, Part(drive="synthetic")).opened(False, ""):
+        assert (tmp_path / "training" / "config.json").is_file()
 
 
 @pytest.mark.parametrize(
