@@ -1,4 +1,4 @@
-"""Where the drives that tests read come from."""
+"""Where the drives that tests read come from, and a report on one of them."""
 
 from __future__ import annotations
 
@@ -7,6 +7,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+
+from drives.replay import Replay
+from drives.results import Report
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -23,6 +26,22 @@ def shared_drives() -> Path:
     if not folder.is_dir():
         pytest.skip(f"no recorded drives at {folder} (set SLIPSTREAM_DRIVES)")
     return folder
+
+
+@pytest.fixture(scope="session")
+def result() -> Replay:
+    """A replay of the kinematic planner, some of whose rollouts fail, and all of one frame."""
+    from tests.drives.kinematic_planner import KinematicPlanner
+    from tests.drives.kinematic_report import replayed
+
+    return replayed(KinematicPlanner(fail_every=5, lose_frame=0))
+
+
+@pytest.fixture(scope="session")
+def report(result: Replay) -> Report:
+    from tests.drives.kinematic_report import reported
+
+    return reported(result)
 
 
 def travelled(times: np.ndarray, speeds: np.ndarray) -> float:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -102,8 +104,6 @@ def drafter(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def altered(target: Path, tmp_path: Path) -> Callable[..., Path]:
     """A copy of the target whose config.json has other values."""
-    import json
-    import shutil
 
     def alter(source: Path = target, **values: Any) -> Path:
         folder = tmp_path / "altered"
@@ -113,3 +113,23 @@ def altered(target: Path, tmp_path: Path) -> Callable[..., Path]:
         return folder
 
     return alter
+
+
+@pytest.fixture(scope="session")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Checkpoints without a fault: qwen2, sharded, vl, target and its drafter."""
+    from tests.camera_planner import waypoint_language  # which imports this module
+    from tests.families import qwen2, qwen2_5_vl
+
+    folder = tmp_path_factory.mktemp("whole")
+    qwen2(folder / "qwen2")
+    qwen2(folder / "sharded", shard="40KB")
+    waypoint_language().save(qwen2_5_vl(folder / "vl") / "language.json")
+    make_target(folder / "target")
+    make_drafter(folder / "drafter")
+    return folder
+
+
+@pytest.fixture
+def copied(whole: Path, tmp_path: Path) -> Callable[[str], Path]:
+    return lambda name: Path(shutil.copytree(whole / name, tmp_path / name))

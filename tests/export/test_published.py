@@ -1,4 +1,4 @@
-"""Drafters in published layouts: block logits are those of their equations, and they draft."""
+"""Drafters in published layouts: block logits are those of their equations."""
 
 from __future__ import annotations
 
@@ -16,27 +16,14 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor
 
-from export.bundle import export_bundle
-from export.checkpoint import CheckpointError
 from export.source import Source
-from runtime.bundle import Bundle
-from runtime.decode import Decoder
-from runtime.engines.onnx import OnnxEngine
 from runtime.graphs import Graphs
-from runtime.proof.cache import cache_check
-from runtime.proof.cases import Case
-from runtime.settings import DecodeSettings, Sampling
-from tests import families
 from tests.export import published
-from tests.export.conftest import LIMITS, make_target
+from tests.export.conftest import make_target
 from tests.export.published import BASE, MASK, VOCAB, WIDTH, Weights
-from tests.runtime.tabular import scaffold_of
+from tests.export.published_kinds import WINDOWED, exported, own_embedding, own_head, own_mask
 
 CONTEXT, BLOCK = 15, 8
-WINDOWED = {
-    "layer_types": ["sliding_attention", "sliding_attention", "full_attention"],
-    "sliding_window": 6,
-}
 YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 64}
 Seen = Callable[[int, Tensor], Tensor]
 
@@ -55,18 +42,6 @@ def both_ways(layer: int, apart: Tensor) -> Tensor:
 
 def all_causal(layer: int, apart: Tensor) -> Tensor:
     return apart >= 0
-
-
-def own_mask(seed: int = 9) -> dict[str, Tensor]:
-    return published.random_weights({"mask_embedding": (1, WIDTH)}, seed)
-
-
-def own_embedding() -> dict[str, Tensor]:
-    return published.random_weights({"embed_tokens.weight": (VOCAB, WIDTH)}, 11)
-
-
-def own_head() -> dict[str, Tensor]:
-    return published.random_weights({"lm_head.weight": (VOCAB, WIDTH)}, 12)
 
 
 # name: keys of config.json, more tensors, who sees whom
@@ -97,11 +72,6 @@ KINDS: dict[str, tuple[dict[str, Any], dict[str, Tensor], Seen | None]] = {
     "yarn": ({"rope_scaling": YARN}, {}, None),
     "biased": ({"attention_bias": True}, {}, None),
 }
-
-
-def exported(target: Path, drafter: Path, out: Path) -> Graphs:
-    export_bundle(target, drafter, out, limits=LIMITS)
-    return Graphs(Bundle.open(out), lambda path: OnnxEngine(path, threads=1))
 
 
 def block_logits(graphs: Graphs, taps: Tensor, tokens: list[int]) -> np.ndarray:
@@ -273,169 +243,6 @@ def test_speculators_dflash_is_z_labs_under_other_names(target: Path, tmp_path: 
     )
     found = block_logits(graphs, taps, tokens)
     np.testing.assert_allclose(found, over_target(w, hidden).numpy(), atol=1e-4, rtol=1e-4)
-
-
-# They draft: greedy outputs are plain decoding's, and the caches those of a fresh pass.
-
-PROMPT = np.asarray([7, 3, 250, 90, 1, 40, 41, 42, 43, 44])
-
-
-def case() -> Case:
-    scaffold = scaffold_of("?3?|?12?*?0??????", vocab=VOCAB, small=(5, 80, 81))
-    return Case(0, PROMPT, scaffold, "tail")
-
-
-def drafters() -> dict[str, Callable[[Path], Path]]:
-    return {
-        "windows": lambda folder: published.dflash(folder, **WINDOWED),
-        "own tables": lambda folder: published.dflash(
-            folder, own_embedding() | own_mask() | own_head()
-        ),
-        "reduced": lambda folder: published.dflash(
-            folder, published.reduced_head(40), draft_vocab_size=40
-        ),
-        "dflare": published.dflare,
-        "own embedding": lambda folder: published.eagle3(folder, own_embedding()),
-        "speculators dflash": lambda folder: published.speculators(folder, "dflash"),
-        "speculators eagle3": lambda folder: published.speculators(folder, "eagle3"),
-    }
-
-
-@pytest.mark.parametrize("kind", drafters())
-def test_the_runtime_drafts_with_them(target: Path, tmp_path: Path, kind: str) -> None:
-    drafter = drafters()[kind](tmp_path / "drafter")
-    export_bundle(target, drafter, tmp_path / "b", limits=LIMITS, check_parity=False)
-    graphs = Graphs(Bundle.open(tmp_path / "b"), lambda path: OnnxEngine(path, threads=1))
-    decoder, scaffold = Decoder(graphs, None), case().scaffold
-    for rollouts, sampling, rule in ((1, Sampling(), None), (3, Sampling(1.0, top_k=5), "coupled")):
-        plain = DecodeSettings("ar", rollouts=rollouts, sampling=sampling)
-        expected = decoder.decode(PROMPT, scaffold, plain, "tail").tokens
-        for method in ("dflash", "ddtree"):
-            settings = DecodeSettings(
-                method, rule, block=5, nodes=7, rollouts=rollouts, sampling=sampling
-            )
-            found = decoder.decode(PROMPT, scaffold, settings, "tail")
-            assert np.array_equal(found.tokens, expected), (method, rollouts)
-            assert found.stats.draft_passes > 0
-    settings = DecodeSettings("dflash", block=5, rollouts=3, sampling=Sampling(1.0), seed=4)
-    check = cache_check(graphs, case(), settings, "")
-    assert check.passed, check.note
-
-
-def other_targets() -> dict[str, Callable[[Path], Path]]:
-    sizes = {"num_attention_heads": 4, "num_hidden_layers": 5}
-    return {
-        "qwen2": lambda folder: families.qwen2(folder, hidden_size=WIDTH, vocab_size=320, **sizes),
-        "qwen2_5_vl": lambda folder: families.qwen2_5_vl(folder, text=sizes),
-    }
-
-
-@pytest.mark.parametrize("family", other_targets())
-def test_targets_of_other_families_have_drafters(tmp_path: Path, family: str) -> None:
-    """A drafter's positions have one row, also where the target's have three."""
-    target = other_targets()[family](tmp_path / "target")
-    vocab = 320 if family == "qwen2" else VOCAB
-    drafter = published.dflash(tmp_path / "drafter", vocab_size=vocab, **WINDOWED)
-    graphs = exported(target, drafter, tmp_path / "bundle")
-    parity = graphs.manifest.provenance.parity
-    assert all(0 < parity[f"draft{part}"] < 1e-4 for part in ("", " over trunk"))
-    scaffold = scaffold_of("?3?|?12?*?0??????", vocab=vocab, small=(5, 80, 81))
-    decoder = Decoder(graphs, None)
-    expected = decoder.decode(PROMPT, scaffold, DecodeSettings("ar"), "tail").tokens
-    for method in ("dflash", "ddtree"):
-        settings = DecodeSettings(method, block=5, nodes=7)
-        found = decoder.decode(PROMPT, scaffold, settings, "tail")
-        assert np.array_equal(found.tokens, expected)
-        assert found.stats.draft_passes > 0
-
-
-@pytest.mark.parametrize(
-    ("options", "named"),
-    [
-        ({"own": {"attention_sink_bias": True}}, "attention_sink_bias"),
-        ({"own": {"projector_type": "domino"}}, "projector_type"),
-        ({"own": {"sample_from_anchor": True}}, "sample_from_anchor"),
-        ({"own": {"enable_confidence_head": True}}, "enable_confidence_head"),
-        ({"own": {"markov_head_type": "gated"}}, "markov_head_type"),
-        ({"is_neox_style": False}, "is_neox_style"),
-        ({"add_swa_attention_sink_bias": True}, "add_swa_attention_sink_bias"),
-        ({"target_hidden_size": 128}, "target_hidden_size"),
-        ({"final_logit_softcapping": 30.0}, "final_logit_softcapping"),
-        ({"layer_types": ["linear_attention"] * 3}, "layer_types"),
-        ({"layer_types": ["full_attention"] * 2}, "layer_types"),
-        ({"layer_types": ["sliding_attention"] * 3, "sliding_window": None}, "sliding_window"),
-        ({"layer_types": 3}, "layer_types"),
-        ({"layer_types": None, "use_sliding_window": True}, "use_sliding_window"),
-        (
-            {"own": {"use_swa": True, "swa_window_size": 5}, "num_hidden_layers": "3"},
-            "num_hidden_layers",
-        ),
-        ({"rope_scaling": {"type": "longrope", "factor": 2.0}}, "rope_type"),
-        ({"rope_scaling": {"type": "mrope", "mrope_section": [4, 4, 4]}}, "mrope"),
-        ({"partial_rotary_factor": 0.5}, "partial_rotary_factor"),
-        ({"draft_vocab_size": 40}, "draft_vocab_size"),
-        ({"hidden_act": "gelu"}, "hidden_act"),
-        ({"quantization_config": {"quant_method": "fp8"}}, "quantization_config"),
-    ],
-)
-def test_what_is_not_supported_is_refused_by_name(
-    target: Path, tmp_path: Path, options: dict[str, Any], named: str
-) -> None:
-    folder = published.dflash(tmp_path / "drafter", **options)
-    with pytest.raises(CheckpointError, match=named) as caught:
-        Source.open(target, folder)
-    assert caught.value.fix
-
-
-@pytest.mark.parametrize("kind", ["dflash", "eagle3"])
-def test_an_option_around_a_nested_decoder_is_refused_by_name(
-    target: Path, tmp_path: Path, kind: str
-) -> None:
-    folder = published.speculators(tmp_path / "drafter", kind, fc_norm=True)
-    with pytest.raises(CheckpointError, match="fc_norm"):
-        Source.open(target, folder)
-
-
-def test_the_head_needs_a_size(target: Path, tmp_path: Path) -> None:
-    head = published.reduced_head(40)
-    folder = published.dflash(tmp_path / "drafter", head, draft_vocab_size="many")
-    with pytest.raises(CheckpointError, match="draft_vocab_size is not valid"):
-        Source.open(target, folder)
-
-
-@pytest.mark.parametrize(
-    ("tensor", "shape", "key"),
-    [
-        ("midlayer.self_attn.q_proj.bias", (96,), "attention_bias"),
-        ("mask_embedding", (1, WIDTH), "architectures"),
-    ],
-)
-def test_eagle3_leaves_no_weight_out(
-    target: Path, tmp_path: Path, tensor: str, shape: tuple[int, ...], key: str
-) -> None:
-    folder = published.eagle3(tmp_path / "drafter", published.random_weights({tensor: shape}))
-    with pytest.raises(CheckpointError, match=f"{key} does not fit the weights") as caught:
-        Source.open(target, folder)
-    assert tensor in caught.value.found
-
-
-@pytest.mark.parametrize(
-    ("tensor", "shape"),
-    [("layers.0.attention_conv.base_kernel", (2, 2)), ("candidate_selector.w", (4,))],
-)
-def test_a_tensor_that_no_drafter_here_has_is_named(
-    target: Path, tmp_path: Path, tensor: str, shape: tuple[int, ...]
-) -> None:
-    more = published.random_weights({tensor: shape})
-    with pytest.raises(CheckpointError, match=tensor):
-        Source.open(target, published.dflash(tmp_path / "drafter", more))
-
-
-def test_a_pickled_mask_is_never_loaded(target: Path, tmp_path: Path) -> None:
-    folder = published.dflash(tmp_path / "drafter")
-    torch.save({"embedding": torch.zeros(WIDTH)}, folder / "mask_embedding.pt")
-    with pytest.raises(CheckpointError, match="no pickle is ever loaded"):
-        Source.open(target, folder)
 
 
 def test_a_copy_of_the_targets_tables_is_kept_once(tmp_path: Path) -> None:
