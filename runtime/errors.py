@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+from runtime.visible import one_line
+
 _LONGEST = 1000  # characters of a part; what is found may be as long as a file
 _NO_MEMORY = ("Arena alloc failed", "bad_alloc", "bad allocation", "Failed to allocate memory")
 
@@ -30,9 +34,23 @@ class SlipstreamError(Exception):
             parts.append(f"to mend it: {fix}")
         super().__init__("\n  ".join(parts))
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Made anew of its parts, by way of another process too."""
+        parts = self.what, self.expected, self.found, self.fix
+        return _again, (type(self), *parts), self.__dict__
+
+
+def _again(
+    kind: type[SlipstreamError], what: str, expected: str, found: str, fix: str
+) -> SlipstreamError:
+    error = kind.__new__(kind)  # whose own arguments may be others
+    SlipstreamError.__init__(error, what, expected=expected, found=found, fix=fix)
+    return error
+
 
 def _shortened(text: str) -> str:
-    """What is wrong with a long thing stands behind it, so the middle is left out."""
+    """One line; what is wrong with a long thing stands behind it, so the middle is left out."""
+    text = one_line(text)
     if len(text) <= _LONGEST:
         return text
     half = _LONGEST // 2 - 3

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import pickle
 import re
 import shutil
 from pathlib import Path
@@ -14,6 +15,8 @@ from rich.text import Text
 
 from drives.open import open_drive
 from drives.readers.plain import write_plain
+from planners.fields import ParseError
+from runtime.errors import SlipstreamError
 from runtime.proof.results import Proof
 from runtime.visible import visible
 from slipstream.commands.proof_table import show_proof
@@ -72,10 +75,22 @@ def test_odd_names_are_shown_as_they_are(
     assert "\x1b" not in done.stdout + done.stderr
 
 
-def test_errors_hold_no_control_characters(tmp_path: Path) -> None:
-    done = command("drives", "info", "no\x1b[31m[/x]", cwd=tmp_path)
+def test_errors_show_control_characters_and_never_obey_them(tmp_path: Path) -> None:
+    done = command("drives", "info", "no\x1b[31m[/x]\nthing", cwd=tmp_path)
     assert done.returncode == 2
-    assert "no[31m[/x] is not a drive" in done.stderr
+    assert "no\\x1b[31m[/x]\\nthing is not a drive\n  expected: " in done.stderr
+
+
+@pytest.mark.parametrize("part", ["expected", "found", "fix"])
+def test_each_part_of_an_error_is_one_line(part: str) -> None:
+    odd = "qw\nen\r\t\x1b[2J\x85\u2028é"
+    error = SlipstreamError(f"the file {odd}", **{part: odd})
+    assert str(error).splitlines()[0] == r"the file qw\nen\r\t\x1b[2J\x85\u2028é"
+    assert len(str(error).splitlines()) == 2
+    for each in (error, ParseError("slot", "the place", expected=odd, found=odd)):
+        back = pickle.loads(pickle.dumps(each))  # from another process
+        assert (type(back), str(back), back.__dict__) == (type(each), str(each), each.__dict__)
+    assert getattr(error, part) == r"qw\nen\r\t\x1b[2J\x85\u2028é"
 
 
 def test_tables_titles_and_styled_texts_are_cleaned() -> None:
