@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import hashlib
-import os
 import subprocess
 import sys
 import tarfile
 import tempfile
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from runtime.errors import SlipstreamError
 from runtime.files import new_folder, sha256, write_atomic
+from runtime.user_cache import user_cache
 
 _TIMEOUT = 600  # s for pip
 
@@ -74,8 +75,11 @@ FETCHABLE = {
 def is_cached(name: str) -> bool:
     """Is the drive in the cache, as it was fetched?"""
     item = _known(name)
-    paths = {cache_folder() / name / member.name: member for member in (item.poses, item.times)}
-    return all(path.is_file() and sha256(path) == paths[path].sha256 for path in paths)
+    folder = _folder(name)
+    paths = {folder / member.name: member for member in (item.poses, item.times)} if folder else {}
+    return bool(paths) and all(
+        path.is_file() and sha256(path) == paths[path].sha256 for path in paths
+    )
 
 
 def cached(name: str) -> Path | None:
@@ -85,8 +89,8 @@ def cached(name: str) -> Path | None:
         SlipstreamError: a cached file is not the one that was fetched.
     """
     item = _known(name)
-    folder = cache_folder() / name
-    if not (folder / item.poses.name).is_file():
+    folder = _folder(name)
+    if folder is None or not (folder / item.poses.name).is_file():
         return None
     for member in (item.poses, item.times):
         path = folder / member.name
@@ -102,11 +106,14 @@ def cached(name: str) -> Path | None:
 
 
 def cache_folder() -> Path:
-    """Where fetched drives lie: $XDG_CACHE_HOME/slipstream/drives, by default under ~/.cache."""
-    base = os.environ.get("XDG_CACHE_HOME", "")
-    # The XDG specification has relative paths ignored.
-    root = Path(base) if base and Path(base).is_absolute() else Path.home() / ".cache"
-    return root / "slipstream" / "drives"
+    """Where fetched drives lie; raises as `user_cache`."""
+    return user_cache("drives")
+
+
+def _folder(name: str) -> Path | None:
+    with suppress(SlipstreamError):
+        return cache_folder() / name
+    return None
 
 
 def fetch(name: str) -> Path:
@@ -117,8 +124,8 @@ def fetch(name: str) -> Path:
     are checked against their own. The cached folder appears as a whole.
 
     Raises:
-        SlipstreamError: an unknown name, pip failed (e.g. offline), a hash does not fit, or the
-            cache can't be written.
+        SlipstreamError: an unknown name, pip failed (e.g. offline), a hash does not fit, or there
+            is no cache that can be written.
     """
     item = _known(name)
     folder = cache_folder() / name

@@ -6,7 +6,6 @@ Measured once per bundle, engine and machine, then kept in the user's cache fold
 from __future__ import annotations
 
 import json
-import os
 import platform
 import time
 from collections.abc import Callable
@@ -24,11 +23,14 @@ from runtime.cache import TwoPartCache
 from runtime.errors import SlipstreamError
 from runtime.files import write_atomic
 from runtime.graphs import Graphs
+from runtime.user_cache import user_cache
 
 Floats = NDArray[np.float64]
 REPEATS = 7
 SCHEMA_ROWS = 64
 VERSION = 4
+# none yet, half a file from elsewhere, or no cache at all
+UNREADABLE = (OSError, ValueError, TypeError, SlipstreamError)
 
 
 @dataclass(frozen=True)
@@ -84,12 +86,11 @@ class CostCurve:
 
 def load_or_measure(graphs: Graphs, key: str, threads: int) -> CostCurve:
     """The curve of this bundle on this machine, measured now if it never was."""
-    path = cache_file(key, threads)
-    with suppress(OSError, ValueError, TypeError):  # none yet, or half a file from elsewhere
-        return CostCurve.from_json(path.read_text(encoding="utf-8"))
+    with suppress(*UNREADABLE):
+        return CostCurve.from_json(cache_file(key, threads).read_text(encoding="utf-8"))
     curve = measure(graphs)
     with suppress(SlipstreamError):  # a read-only home costs a few seconds at every start, no more
-        write_atomic(path, curve.to_json())
+        write_atomic(cache_file(key, threads), curve.to_json())
     return curve
 
 
@@ -194,11 +195,10 @@ def _blend(axis: Floats, x: float) -> Floats:
 
 
 def cache_file(key: str, threads: int) -> Path:
-    """Where what was measured for a bundle on this machine is kept."""
-    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    """Where what was measured for a bundle on this machine is kept; raises as `user_cache`."""
     try:
         engine = version("onnxruntime")
     except PackageNotFoundError:
         engine = "none"
     machine = f"{platform.node()}-{platform.machine()}-{threads}t-ort{engine}"
-    return Path(base) / "slipstream" / "costs" / f"{key}-v{VERSION}-{machine}.json"
+    return user_cache("costs") / f"{key}-v{VERSION}-{machine}.json"

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from runtime.costs import cache_file, draft_pass, seconds, target_pass
+from runtime.costs import UNREADABLE, cache_file, draft_pass, seconds, target_pass
 from runtime.errors import SlipstreamError
 from runtime.files import write_atomic
 from runtime.graphs import Graphs
@@ -62,12 +62,12 @@ def fastest(open_graphs: Callable[[Threading], Graphs], cores: int, key: str) ->
     offered = candidates(cores)
     if len(offered) == 1:
         return offered[0]
-    path = cache_file(f"{key}-threading", cores)
-    with suppress(OSError, ValueError, TypeError):
-        return Threading(**json.loads(path.read_text(encoding="utf-8")))
+    name = f"{key}-threading"
+    with suppress(*UNREADABLE):
+        return Threading(**json.loads(cache_file(name, cores).read_text(encoding="utf-8")))
     best = offered[int(np.argmin([_typical(open_graphs(each)) for each in offered]))]
     with suppress(SlipstreamError):
-        write_atomic(path, json.dumps(asdict(best)))
+        write_atomic(cache_file(name, cores), json.dumps(asdict(best)))
     return best
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from typing import NoReturn
 
 import pytest
 from hypothesis import settings
@@ -16,6 +17,19 @@ os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 # the same examples in every run: a failure can be looked at again
 settings.register_profile("repeatable", derandomize=True, deadline=None)
 settings.load_profile("repeatable")
+
+
+@pytest.fixture
+def homeless(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A user whom the system does not know, as in a container that is run with --user."""
+
+    def unknown(number: int) -> NoReturn:
+        raise KeyError(f"getpwuid(): uid not found: {number}")
+
+    monkeypatch.setattr("pwd.getpwuid", unknown)
+    monkeypatch.delenv("HOME", raising=False)
+    monkeypatch.setenv("XDG_CACHE_HOME", "relative")
+
 
 # each takes minutes; first, so that the other worker has enough left to do beside them
 LONGEST = ("test_readme.py", "fleet/test_run.py", "test_tensorrt_build.py")

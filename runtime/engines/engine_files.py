@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from contextlib import suppress
 from pathlib import Path
 
 from runtime.engines.key import Sidecar
+from runtime.errors import SlipstreamError
 from runtime.files import unwritable
+from runtime.user_cache import user_cache
 
 ENGINE, SIDECAR, LAYERS, KERNELS = ".engine", ".json", ".layers.json", ".kernels"
 ENDINGS = (SIDECAR, LAYERS, KERNELS, ENGINE)  # the sidecar first: no engine is used without one
@@ -28,9 +29,19 @@ def engine_of(path: Path) -> Path:
 
 
 def default_folder() -> Path:
-    """The user's cache folder: a bundle may lie on a read-only mount, and engines are remade."""
-    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(base) / "slipstream" / "engines"
+    """In the user's cache: a bundle may lie on a read-only mount, and engines are remade.
+
+    Raises:
+        SlipstreamError: there is no such cache.
+    """
+    return user_cache("engines")
+
+
+def is_default(folder: Path) -> bool:
+    """Whether a folder of engines need not be named."""
+    with suppress(SlipstreamError):
+        return folder == default_folder()
+    return False
 
 
 def damage(path: Path, sidecar: Sidecar) -> tuple[str, str, str] | None:

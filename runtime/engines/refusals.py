@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from runtime.engines.engine_files import OPTION, default_folder
+from runtime.engines.engine_files import OPTION, is_default
 from runtime.engines.key import Sidecar, sm_name
 from runtime.errors import EngineError
 
@@ -92,7 +92,7 @@ class Refusals:
     ) -> str:
         known = sidecar.bundle_folder if sidecar else None
         bundle = self.bundle or (known if known and Path(known).is_dir() else None)
-        folder = None if self.folder == default_folder() else self.folder
+        folder = None if is_default(self.folder) else self.folder
         options = sidecar.options if sidecar else []
         return rebuild_command(bundle, fields, options=options, folder=folder, force=force)
 

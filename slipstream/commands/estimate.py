@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import get_args
@@ -61,7 +62,9 @@ def run_estimate(request: Request) -> None:
     _check_numbers(request)
     bundle = Bundle.open(request.bundle) if Path(request.bundle).is_dir() else None
     model = shape_of(bundle) if bundle else model_named(request.bundle)
-    built = of_engines(bundle, precision, device, EngineStore(request.engines)) if bundle else None
+    built = None
+    if bundle and (store := _store(request.engines)):
+        built = of_engines(bundle, precision, device, store)
     roofline = Roofline(model, device, precision, None, built.bytes if built else None)
     tokens = request.prompt, request.prefix, request.tail
     size = FrameSize(model, bundle, *tokens, request.batch)
@@ -99,6 +102,13 @@ def _acceptances(
     request: Request, model: ModelShape, bundle: Bundle | None, size: FrameSize
 ) -> Acceptances | None:
     length, block = request.acceptance_length, request.block or model.block
+    if length is not None and request.report is not None:
+        raise SlipstreamError(
+            "--acceptance-length and --report contradict each other",
+            expected="the acceptance length, or a report that it was measured in",
+            found="both",
+            fix="leave one of them out",
+        )
     if length is None and request.report is None:
         if not size.as_published or block != fast_ddrive.BLOCK:
             return None
@@ -261,6 +271,13 @@ def _json(facts: dict[str, str], frames: Sequence[Frame], roofline: Roofline) ->
 
 def _mb(size: float) -> str:
     return f"{size / 1e9:.2f} GB" if size >= 1e9 else f"{size / 1e6:.1f} MB"
+
+
+def _store(folder: Path | None) -> EngineStore | None:
+    """Engines that may have been built; none where the user has no cache."""
+    with suppress(SlipstreamError):
+        return EngineStore(folder)
+    return None
 
 
 def _check_numbers(request: Request) -> None:

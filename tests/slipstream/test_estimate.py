@@ -18,6 +18,7 @@ from runtime.engines.profiles import Profile, text_of
 from runtime.engines.store import EngineKey, EngineStore, Sidecar, graph_digest
 from runtime.errors import SlipstreamError
 from slipstream import shipped_bundle
+from slipstream.commands.estimate import _store
 from slipstream.estimate.acceptance import Acceptance, Acceptances, given
 from slipstream.estimate.activations import of_engines
 from slipstream.estimate.bundle_shape import shape_of
@@ -358,3 +359,7 @@ def test_every_figure_stands_in_80_columns(model: str, tmp_path: Path) -> None:
     assert "at most 4 rollouts at once" in " ".join(out.split())
     assert "\N{HORIZONTAL ELLIPSIS}" not in out
     assert max(map(len, out.splitlines())) <= 80
+
+
+def test_a_user_without_a_home_has_estimates_without_engines(homeless: None) -> None:
+    assert _store(None) is None

@@ -382,6 +382,14 @@ def test_the_default_folder_follows_the_user_s_cache(monkeypatch: pytest.MonkeyP
     assert EngineStore().folder == default_folder()
 
 
+def test_a_user_without_a_home_names_a_folder_of_engines(tmp_path: Path, homeless: None) -> None:
+    with pytest.raises(SlipstreamError, match="no cache folder") as caught:
+        EngineStore()
+    assert "XDG_CACHE_HOME" in caught.value.fix
+    with pytest.raises(EngineError, match="has no engine"):
+        find(EngineStore(tmp_path))
+
+
 def test_a_graph_with_external_weights_changes_with_them() -> None:
     def graph(**external: str) -> str:
         return graph_digest(GraphFile(file="g.onnx", sha256="a" * 64, external=external))
