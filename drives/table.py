@@ -96,7 +96,7 @@ def speed_table(report: Report) -> Table:
         Column("TTFT ms", "ttft_ms", detail=True),
         Column("TPOT ms", "tpot_ms", detail=True),
         Column("tokens/s", "tokens_per_s", detail=True),
-        Column("passes", "target_passes"),
+        Column("passes", "target_passes", detail=True),
         Column("tokens/pass", "tokens_per_pass", detail=True),
         Column("accept. length", "acceptance_length"),
         Column("accept. rate", "acceptance_rate", detail=True),

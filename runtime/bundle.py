@@ -37,6 +37,7 @@ __all__ = [
 
 BUNDLE_VERSION = 1
 MANIFEST = "bundle.json"
+BUNDLE = "bundle"  # the usual name of its folder
 GraphName = Literal[
     "embed", "target", "draft", "head", "fuse", "draft_head", "draft_embed", "vision"
 ]
@@ -279,8 +280,10 @@ _EXPORT = "slipstream export TARGET --draft DRAFTER -o BUNDLE"
 def _read_manifest(folder: Path) -> Manifest:
     path = folder / MANIFEST
     if not path.is_file():
+        inside = folder / BUNDLE / MANIFEST  # of a planner's folder that has more than the bundle
+        fix = f"name {inside.parent}" if inside.is_file() else _EXPORT
         raise BundleError(
-            f"{folder} is no bundle", expected=f"a file {path}", found="none", fix=_EXPORT
+            f"{folder} is no bundle", expected=f"a file {path}", found="none", fix=fix
         )
     try:
         text = path.read_bytes()

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import cast
 
 from drives.cameras import with_cameras
 from drives.clusters import clusters_key
 from drives.open import open_drive, with_topics
 from drives.report import check_output
-from drives.results import Asked
+from drives.results import REPORT, Asked, read_report
 from drives.selection import Selection
 from drives.windows import windows
 from planners.plan import Aggregate
@@ -62,6 +63,7 @@ def run_replay(request: Request, meter: Meter) -> None:
     checked = [settings_for(request, name) for name in named or DEFAULT]
     selection = Selection.parse(request.frames)
     check_output(request.out)
+    announce(request.out, console)
     request.recordings.check()
     clusters = request.scenario_clusters()
     drive = open_drive(with_topics(request.drives[0], request.topics))
@@ -94,3 +96,14 @@ def run_replay(request: Request, meter: Meter) -> None:
     )
     for path in request.recordings.write(result, drive):
         console.print(str(path), style="bold", highlight=False, soft_wrap=True)
+
+
+def announce(out: Path, console: Screen) -> None:
+    """Say what the new report will replace, while the run can still be stopped."""
+    try:
+        earlier = read_report(out / REPORT)
+    except SlipstreamError:  # none, or one that nobody can read any more
+        return
+    names = ", ".join(decoder.name for decoder in earlier.decoders)
+    told = f"the report of {earlier.drive.name} in {out} ({earlier.frames} frames: {names})"
+    console.print(f"at the end {told} is replaced", style="dim", highlight=False, soft_wrap=True)

@@ -39,11 +39,13 @@ def rich_table(table: tables.Table, everything: bool) -> Table:
     shown = [i for i, column in enumerate(table.columns) if everything or not column.detail]
     rich = titled_table(table.title)
     for i in shown:
-        heading = "\n".join(textwrap.wrap(table.columns[i].title, 9))
+        heading = "\n".join(textwrap.wrap(table.columns[i].title, 9 if everything else 8))
         rich.add_column(heading, justify="right" if i else "left", no_wrap=True)
     for index, row in enumerate(table.rows):
         ends = index + 1 == len(table.rows) or table.groups[index] != table.groups[index + 1]
-        cells = (_cell(row[i], everything or table.columns[i].key) for i in shown)
+        cells = [_cell(row[i], everything or table.columns[i].key) for i in shown]
+        if not everything:  # a name stands on more lines before a figure has to
+            cells[0] = Text(row[0].text.replace(":", ":\n"))
         rich.add_row(*cells, end_section=ends)
     return rich
 

@@ -146,13 +146,11 @@ def _prove(
         progress.update(task, total=sum(efforts))
         checks: list[Check] = []
         controls: list[Control] = []
-        started = time.perf_counter()
         for step, found in enumerate(suite.run()):
             progress.advance(task, efforts[step])
-            if step == 0:  # the first method's frames are done
-                spent = time.perf_counter() - started
-                left = spent * (sum(efforts) / efforts[0] - 1.0)
-                console.print(f"{len(efforts)} steps, about {_duration(left)} to go", style="dim")
+            if not console.is_terminal:  # a log has no bar
+                spent = _duration(time.perf_counter() - began)
+                console.print(f"step {step + 1} of {len(efforts)}: {spent}", style="dim")
             if isinstance(found, Control):
                 controls.append(found)
             else:
@@ -200,8 +198,8 @@ def _options(request: Request) -> Options:
         raise _bad("--temperature", "a number above 0", str(request.temperature))
     if request.samples < LEAST_SAMPLES:
         raise _bad("--samples", f"at least {LEAST_SAMPLES}", str(request.samples))
-    if request.seed < 0:
-        raise _bad("--seed", "at least 0", str(request.seed))
+    if not 0 <= request.seed < 1 << 64:
+        raise _bad("--seed", "at least 0, below 2^64", str(request.seed))
     return Options(
         methods=cast("tuple[Method, ...]", methods),
         temperature=request.temperature,

@@ -124,3 +124,14 @@ def test_a_link_that_leads_astray_is_refused(leads_to: str, tmp_path: Path) -> N
     path.symlink_to(leads_to)
     with pytest.raises(BundleError, match=r"embed\.onnx"):
         Bundle.open(tmp_path)
+
+
+def test_a_bundle_one_level_down_is_pointed_at(tmp_path: Path) -> None:
+    with pytest.raises(BundleError) as found:
+        Bundle.open(tmp_path)
+    assert found.value.fix.startswith("slipstream export")
+    (tmp_path / "bundle").mkdir()
+    (tmp_path / "bundle" / "bundle.json").write_text("{}")
+    with pytest.raises(BundleError) as found:
+        Bundle.open(tmp_path)
+    assert found.value.fix == f"name {tmp_path / 'bundle'}"

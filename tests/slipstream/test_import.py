@@ -52,6 +52,21 @@ def test_onnx_runtime_reports_nothing(tmp_path: Path) -> None:
     assert sorted(path.name for path in tmp_path.iterdir()) == ["slipstream"]
 
 
+@pytest.mark.skipif(
+    not (ROOT / ".venv" / ".cpu").is_file(), reason="not the environment that make creates"
+)
+def test_a_folder_of_that_name_is_not_taken_for_the_package(tmp_path: Path) -> None:
+    """A clone is called slipstream, and scripts stand beside it."""
+    (tmp_path / "slipstream").mkdir()
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    done = subprocess.run(
+        [ROOT / ".venv/bin/python", "-c", "import slipstream; print(slipstream.load)"],
+        **{"capture_output": True, "text": True, "cwd": tmp_path, "env": environment},
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+
+
 def test_the_command_line_helps_without_an_engine() -> None:
     code = (
         "import sys, slipstream.cli; "

@@ -25,7 +25,8 @@ def test_the_shipped_planner_passes_and_few_draws_are_called_few(tmp_path: Path)
     assert proof.windows is not None
     assert proof.windows > proof.frames == 1
     assert "planted: residual dropped" in done.stdout
-    assert re.search(r"\d+ steps, about \d+ (s|min) to go", done.stdout)
+    steps = re.findall(r"step (\d+) of (\d+): \d+ (?:s|min)", done.stdout)
+    assert [int(step) for step, _ in steps] == list(range(1, 1 + int(steps[0][1])))
     assert any(c.caught for c in proof.controls if c.name == "position shifted")
     # 64 draws can't find a faint fault, and a proof without power is none
     assert done.returncode == (0 if proof.passed else 1), done.stderr
@@ -41,7 +42,7 @@ def test_the_shipped_planner_passes_and_few_draws_are_called_few(tmp_path: Path)
         (("--temperature", "0"), "--temperature is out of range"),
         (("--temperature", "nan"), "--temperature is out of range"),
         (("--samples", "10"), "--samples is out of range"),
-        (("--seed", "-1"), "--seed is out of range"),
+        (("--seed", str(1 << 64)), "--seed is out of range"),
         (("--threads", "0"), "threads is out of range"),
         (("--frames", "none"), "--frames can't be used"),
         (("-o", "mine.txt"), "mine.txt can't hold"),
