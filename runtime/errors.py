@@ -16,13 +16,15 @@ class SlipstreamError(Exception):
     Args:
         what: the file or argument and what is wrong with it, in one sentence.
         expected: what a good value looks like.
-        found: what was there instead.
+        found: what was there instead; an empty one is told as nothing.
         fix: the command or the step that mends it.
     """
 
     exit_code = 2
 
     def __init__(self, what: str, *, expected: str = "", found: str = "", fix: str = "") -> None:
+        if expected and not found.strip():
+            found = repr(found) if found else "nothing"
         what, expected, found, fix = map(_shortened, (what, expected, found, fix))
         self.what, self.expected, self.found, self.fix = what, expected, found, fix
         parts = [what]

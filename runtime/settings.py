@@ -183,8 +183,10 @@ class DecodeSettings:
             raise _bad("paths", "1 to 64", self.paths)
         if not 0.0 <= self.threshold <= 1.0:
             raise _bad("threshold", "a probability, 0 to 1", self.threshold)
-        if not (0 <= self.seed < 1 << 64 and 0 <= self.frame < 1 << 32):
-            raise _bad("seed and frame", "at least 0, below 2^64 and 2^32", (self.seed, self.frame))
+        if not 0 <= self.seed < 1 << 64:
+            raise _bad("seed", "at least 0, below 2^64", self.seed)
+        if not 0 <= self.frame < 1 << 32:
+            raise _bad("frame", "at least 0, below 2^32", self.frame)
 
     @property
     def rule(self) -> Accept:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import cast
 
 from drives.clusters import read_clusters
+from runtime.errors import SlipstreamError
 from runtime.settings import (
     DRAFTING,
     FOLLOWING,
@@ -71,7 +72,7 @@ def settings_for(request: Request, decoder: str, *, repeatable: bool = False) ->
     Args:
         repeatable: where no rule is named, take the one whose draws depend on no times.
     """
-    method, _, rule = decoder.partition(":")
+    method, rule = method_and_rule(decoder)
     accept = rule or (request.accept if method in DRAFTING else None)
     temperature = request.temperature
     if temperature is None:
@@ -93,6 +94,23 @@ def settings_for(request: Request, decoder: str, *, repeatable: bool = False) ->
         seed=request.seed,
         budget_ms=request.deadline_ms,
     )
+
+
+def method_and_rule(decoder: str) -> tuple[str, str | None]:
+    """The parts of `method` or `method:rule`.
+
+    Raises:
+        SlipstreamError: there is a colon and nothing behind it.
+    """
+    method, colon, rule = decoder.partition(":")
+    if colon and not rule:
+        raise SlipstreamError(
+            f"--decoder {decoder} names no rule",
+            expected="a rule behind the colon, such as dflash:token, or no colon",
+            found=decoder,
+            fix=f"--decoder {method}",
+        )
+    return method, rule or None
 
 
 def decoder_name(settings: DecodeSettings) -> str:

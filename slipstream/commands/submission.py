@@ -25,7 +25,7 @@ from runtime.settings import Accept, DecodeSettings, Sampling
 from runtime.settings import Method as Drafting
 from runtime.tune import check_threads
 from slipstream.commands.parameters import in_words, parameter_count
-from slipstream.commands.request import SAMPLED
+from slipstream.commands.request import SAMPLED, method_and_rule
 from slipstream.commands.screen import Screen
 
 _COUNT_LATER = "1K"  # stands for the bundle's own number until the bundle is open
@@ -123,13 +123,13 @@ def run_submission(request: Request) -> None:
 
 def settings_of(request: Request, decoder: str) -> DecodeSettings:
     """Settings of a decoder given as `method` or `method:rule`; they check themselves."""
-    method, _, accept = decoder.partition(":")
+    method, accept = method_and_rule(decoder)
     temperature = request.temperature
     if temperature is None:
         temperature = SAMPLED if request.rollouts > 1 else 0.0
     return DecodeSettings(
         method=cast("Drafting", method),
-        accept=cast("Accept | None", accept or None),
+        accept=cast("Accept | None", accept),
         rollouts=request.rollouts,
         sampling=Sampling(temperature),
         seed=request.seed,

@@ -334,6 +334,10 @@ def test_acceptance_is_read_from_a_report(tmp_path: Path) -> None:
         ((BUNDLE, "--device", "thor", "--acceptance-length", "99"), "--acceptance-length"),
         ((BUNDLE, "--device", "thor", "--report", "nowhere.json"), "nowhere.json is no report"),
         (
+            (*(BUNDLE, "--device", "thor"), *("--acceptance-length", "5", "--report", "r.json")),
+            "contradict each other",
+        ),
+        (
             (
                 *("qwen3-1.7b", "--device", "thor", "--acceptance-length", "2"),
                 *("--prompt", "9", "--prefix", "9", "--tail", "9"),
