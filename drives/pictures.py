@@ -7,11 +7,9 @@ import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import matplotlib
 import numpy as np
-from matplotlib.figure import Figure as Canvas
-from matplotlib.ticker import MaxNLocator
 
+from drives.canvas import Canvas, MaxNLocator, rc_context
 from drives.costs import LEAST_FOR_P99, outliers
 from drives.metrics import HORIZONS
 from drives.results import Accuracy, Decoder, Figure, Report
@@ -75,7 +73,7 @@ _LINES = ("-", "--", ":", "-.")
 
 def draw(width: float, height: float, paint: Callable[[Canvas], None]) -> str:
     """An SVG element of width x height inches, scaled to its container by the page."""
-    with matplotlib.rc_context(_STYLE):
+    with rc_context(_STYLE):
         canvas = Canvas(figsize=(width, height))
         paint(canvas)
         file = io.StringIO()

@@ -85,6 +85,15 @@ def build_report(
     )
 
 
+def check_page() -> None:
+    """Insist, before a replay, that its page can be made.
+
+    Raises:
+        SlipstreamError: its pictures can't be drawn.
+    """
+    import drives.page  # noqa: F401 - not at the top: a refused command needs no matplotlib
+
+
 def write_report(report: Report, folder: Path) -> Path:
     """Write both files, or nothing; an older report there is replaced as a whole.
 
@@ -106,7 +115,7 @@ def fill_folder(report: Report, folder: Path) -> None:
     Raises:
         SlipstreamError: they can't be written.
     """
-    from drives.page import page  # its pictures need matplotlib, and a refused command does not
+    from drives.page import page
 
     try:
         (folder / REPORT).write_text(report.model_dump_json(indent=1), encoding="utf-8")

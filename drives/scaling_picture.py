@@ -6,9 +6,7 @@ import io
 from collections.abc import Sequence
 from typing import Any
 
-import matplotlib
-from matplotlib.figure import Figure as Canvas
-
+from drives.canvas import Canvas, rc_context
 from drives.results import Figure
 from drives.scaling_results import Point, Scaling
 from runtime.visible import visible
@@ -42,7 +40,7 @@ def picture(sweep: Scaling) -> bytes:
     differences beside them tell settings apart.
     """
     rated = sweep.rated_frames > 0
-    with matplotlib.rc_context(STYLE):
+    with rc_context(STYLE):
         canvas = Canvas(figsize=(11.0, 7.2 if not rated else 10.4), dpi=140)
         rows = canvas.subplots(3 if rated else 2, 2)
         _accuracy(rows[0][0], sweep)

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from matplotlib.figure import Figure as Canvas
 
+from drives.canvas import Canvas
 from drives.pictures import BASELINE, INK, METHOD, MUTED, SURFACE, draw
 from drives.scene_results import Line, Scene
 

@@ -16,7 +16,7 @@ from rich.text import Text
 
 from drives.drive import Drive
 from drives.replay import Plans, Replay, replay
-from drives.report import build_report, bundle_info, write_report
+from drives.report import build_report, bundle_info, check_page, write_report
 from drives.results import Asked, Report
 from drives.summary import OutputLength
 from drives.windows import Window
@@ -41,7 +41,13 @@ def replay_and_report(
     clusters: Mapping[str, str] | None = None,
     meter: Meter | None = None,
 ) -> Replay:
-    """Replay with a progress bar, write the report, print its tables and where it is."""
+    """Replay with a progress bar, write the report, print its tables and where it is.
+
+    Raises:
+        SlipstreamError: before the replay, that no page can be made; a frame that can't be planned,
+            or a folder that can't be written.
+    """
+    check_page()
     began = time.perf_counter()
     plans = meter.on(planner) if meter else planner
     result = with_progress(plans, windows, settings, rule, skipped, console)

@@ -85,6 +85,7 @@ def run_sweep(request: Request) -> None:
 
     # only now the engine
     import slipstream
+    from drives.scaling_picture import picture
 
     with console.status("loading the bundle"):
         planner = slipstream.load(request.bundle, request.threads, request.provider)
@@ -98,8 +99,6 @@ def run_sweep(request: Request) -> None:
     settings = settings_of(request, counts, heats)
     result = with_progress(planner, seen, settings, cast(Aggregate, request.rule), skipped, console)
     sweep = _scaling(result, request, planner, opened, time.perf_counter() - began)
-
-    from drives.scaling_picture import picture
 
     write_atomic(request.out / PICTURE, picture(sweep))
     write_atomic(request.out / RESULT, sweep.model_dump_json(indent=1))

@@ -7,10 +7,8 @@ from collections.abc import Sequence
 from math import isfinite
 from typing import Any
 
-import matplotlib
-from matplotlib.figure import Figure as Canvas
-
 from drives.bootstrap import Interval
+from drives.canvas import Canvas, rc_context
 from drives.scaling_picture import CURVES, INK, LINE, MUTED, STYLE
 from runtime.visible import visible
 from slipstream.compare.pooled import change, pooled, position_rates, section_tau, tau
@@ -25,7 +23,7 @@ def picture(comparison: Comparison) -> bytes:
     """A PNG; bars are Student's 95 % intervals over the seeds."""
     panels = 3 + len(comparison.studies)
     heights = _heights(comparison)
-    with matplotlib.rc_context(STYLE):
+    with rc_context(STYLE):
         canvas = Canvas(figsize=(12.0, 1.0 + sum(heights)), dpi=140)
         grid = canvas.subplots(
             len(heights), 2, squeeze=False, gridspec_kw={"height_ratios": heights}

@@ -13,7 +13,7 @@ from drives.cameras import with_cameras
 from drives.identity import drive_key
 from drives.open import open_drive
 from drives.replay import replay
-from drives.report import fill_folder
+from drives.report import check_page, fill_folder
 from drives.selection import Selection
 from drives.windows import windows
 from planners.planner import Planner
@@ -94,6 +94,7 @@ class Worker:
                     found=own_version(),
                     fix="install the same version on every node of the cluster",
                 )
+            check_page()
             planner = slipstream.load(self.job.bundle, self.job.threads, self.job.provider)
             if planner.bundle.key != self.job.key:
                 raise BundleError(
