@@ -51,8 +51,11 @@ def estimate(
         typer.Option(help="Tokens committed per round.", show_default="plain decoding"),
     ] = None,
     report: Annotated[
-        Optional[Path],  # noqa: UP045
-        typer.Option(help="A report.json: its fastest drafting decoders' acceptance lengths."),
+        Optional[list[Path]],  # noqa: UP045
+        typer.Option(
+            help="A report.json: its fastest drafting decoders' acceptance lengths; repeat it for "
+            "other numbers of rollouts."
+        ),
     ] = None,
     block: Annotated[
         Optional[int],  # noqa: UP045
@@ -91,7 +94,7 @@ def estimate(
             batch=batch,
             deadline_ms=deadline_ms,
             acceptance_length=acceptance_length,
-            report=report,
+            reports=tuple(report or ()),
             block=block,
             prompt=prompt,
             prefix=prefix,

@@ -43,7 +43,7 @@ class Request:
     batch: int | None
     deadline_ms: float | None
     acceptance_length: float | None
-    report: Path | None
+    reports: tuple[Path, ...]
     block: int | None
     prompt: int | None
     prefix: int | None
@@ -95,21 +95,22 @@ def run_estimate(request: Request) -> None:
     if request.as_json:
         print(_json(facts, frames, roofline))
         return
-    _show(facts, frames, roofline, request.deadline_ms)
+    borrowed = acceptances.borrowed(counts) if acceptances else []
+    _show(facts, frames, roofline, request.deadline_ms, borrowed)
 
 
 def _acceptances(
     request: Request, model: ModelShape, bundle: Bundle | None, size: FrameSize
 ) -> Acceptances | None:
     length, block = request.acceptance_length, request.block or model.block
-    if length is not None and request.report is not None:
+    if length is not None and request.reports:
         raise SlipstreamError(
             "--acceptance-length and --report contradict each other",
             expected="the acceptance length, or a report that it was measured in",
             found="both",
             fix="leave one of them out",
         )
-    if length is None and request.report is None:
+    if length is None and not request.reports:
         if not size.as_published or block != fast_ddrive.BLOCK:
             return None
         return given(fast_ddrive.LENGTH, block, schema=True, source=fast_ddrive.SOURCE)
@@ -127,8 +128,7 @@ def _acceptances(
         if length > most:
             raise _bad("--acceptance-length", f"1 to {most}, {what}", length)
         return given(length, block, schema=model.drafts_itself)
-    assert request.report is not None
-    return measured(request.report, bundle, block)
+    return measured(request.reports, bundle, block)
 
 
 def _gain(
@@ -200,7 +200,11 @@ def _evidence() -> str:
 
 
 def _show(
-    facts: dict[str, str], frames: Sequence[Frame], roofline: Roofline, deadline_ms: float | None
+    facts: dict[str, str],
+    frames: Sequence[Frame],
+    roofline: Roofline,
+    deadline_ms: float | None,
+    borrowed: Sequence[int],
 ) -> None:
     console = Screen()
     console.print(banner("ESTIMATE", "nothing was measured on this device"))
@@ -220,12 +224,19 @@ def _show(
         n, size = str(frame.rollouts), roofline.device.memory
         took = (*(getattr(frame, stage) for stage in stages), frame.seconds)
         late = () if deadline is None else ("no" if frame.seconds <= deadline else "yes",)
-        rounds = (f"{frame.rounds:.0f}", f"{frame.acceptance_length:.2f}")
+        doubtful = "?" if frame.rollouts in borrowed else ""
+        rounds = (f"{frame.rounds:.0f}", f"{frame.acceptance_length:.2f}{doubtful}")
         latency.add_row(n, *(milliseconds(s) for s in took), *rounds, *late)
         parts = (frame.weights, frame.cache, frame.workspace, frame.memory)
         room = "fits" if fits(frame, size, None) else "does not fit"
         memory.add_row(n, *(_mb(part) for part in parts), room)
     console.print(latency)
+    if borrowed:
+        console.print(
+            "? measured with another number of rollouts; sampled ones mostly accept less: add "
+            f"--report of a run with --rollouts {borrowed[-1]}",
+            style="yellow",
+        )
     console.print(memory)
 
 

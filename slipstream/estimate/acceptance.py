@@ -41,6 +41,10 @@ class Acceptances:
         """That of the number, or else of the nearest by ratio (the larger of two)."""
         return self._known[self._nearest(rollouts)]
 
+    def borrowed(self, counts: Sequence[int]) -> list[int]:
+        """The numbers for which the acceptance of another one was measured and is taken."""
+        return [n for n in counts if self._measured and n not in self._known]
+
     def text(self, counts: Sequence[int]) -> str:
         """What is taken for each number, in words."""
         taken: dict[int, list[int]] = {}
@@ -66,8 +70,10 @@ def given(length: float, block: int, *, schema: bool = False, source: str = "giv
     return Acceptances({1: Acceptance(length, block, source, schema)}, measured=False)
 
 
-def measured(path: Path, bundle: Bundle | None, block: int) -> Acceptances:
-    """Those of a report's fastest drafting decoder for each number of rollouts in it.
+def measured(paths: Sequence[Path], bundle: Bundle | None, block: int) -> Acceptances:
+    """Those of the reports' fastest drafting decoders, for each number of rollouts in them.
+
+    Of several reports with a number the last is taken.
 
     Args:
         bundle: that is estimated; a report of another one is said to be so.
@@ -76,17 +82,18 @@ def measured(path: Path, bundle: Bundle | None, block: int) -> Acceptances:
     Raises:
         SlipstreamError: as `slipstream.estimate.measured.fastest_drafting`.
     """
-    report, fastest = fastest_drafting(path)
     known = {}
-    for n, decoder in fastest.items():
-        width, schema = decoder.settings.block or block, decoder.settings.method in BY_SCHEMA
-        source = f"measured: {decoder.name} at N = {n}, "
-        source += f"{report.frames} frames of {report.drive.name}"
-        if bundle and report.bundle.key != bundle.key:
-            source += f", ANOTHER BUNDLE ({report.bundle.name} {report.bundle.key})"
-        if decoder.settings.block is None:
-            source += ", widths by the cost gate"
-        # a block of the schema holds fixed tokens besides its values
-        length = decoder.acceptance_length
-        known[n] = Acceptance(length if schema else min(length, width), width, source, schema)
+    for path in paths:
+        report, fastest = fastest_drafting(path)
+        for n, decoder in fastest.items():
+            width, schema = decoder.settings.block or block, decoder.settings.method in BY_SCHEMA
+            source = f"measured: {decoder.name} at N = {n}, "
+            source += f"{report.frames} frames of {report.drive.name}"
+            if bundle and report.bundle.key != bundle.key:
+                source += f", ANOTHER BUNDLE ({report.bundle.name} {report.bundle.key})"
+            if decoder.settings.block is None:
+                source += ", widths by the cost gate"
+            # a block of the schema holds fixed tokens besides its values
+            length = decoder.acceptance_length
+            known[n] = Acceptance(length if schema else min(length, width), width, source, schema)
     return Acceptances(known, measured=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -317,6 +318,16 @@ def test_acceptance_is_read_from_a_report(tmp_path: Path) -> None:
     decoding = json.loads(done.stdout)["facts"]["decoding"]
     assert decoding.startswith(f"block 8, acceptance length {measured:.2f} (measured: dflash")
     assert "ANOTHER BUNDLE" not in decoding
+    # several reports, each for its number of rollouts; what is borrowed is marked
+    sampled = report["decoders"][1]
+    sampled["settings"]["rollouts"], sampled["acceptance_length"] = 4, 2.0
+    (tmp_path / "run" / "sampled.json").write_text(json.dumps(report))
+    both = ("--report", "run/report.json", "--report", "run/sampled.json")
+    done = command("estimate", BUNDLE, "--device", "agx-orin", *both, cwd=tmp_path)
+    taken = re.findall(r"^ *(\d+) .* ([\d.]+\??) *$", done.stdout, re.MULTILINE)
+    alone = f"{measured:.2f}"
+    assert taken == [("1", alone), ("2", "2.00?"), ("4", "2.00"), ("8", "2.00?"), ("16", "2.00?")]
+    assert "--report of a run with --rollouts 16" in done.stdout
 
 
 @pytest.mark.parametrize(
