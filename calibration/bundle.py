@@ -15,7 +15,7 @@ from export.graphs.storage import beside
 from runtime.bundle import MANIFEST, Bundle, GraphFile, GraphName, Manifest
 from runtime.calibrated import Calibration, StoredPrecision
 from runtime.errors import BundleError, SlipstreamError
-from runtime.files import new_folder, sha256, unwritable, write_atomic
+from runtime.files import contents, new_folder, real_path, sha256, unwritable, write_atomic
 
 
 def write_bundle(
@@ -42,7 +42,7 @@ def write_bundle(
     manifest = source.manifest
     for name, path in graphs.items():
         _check_contract(source, name, path)
-    with new_folder(out) as folder:
+    with new_folder(out, last=MANIFEST) as folder:
         try:
             made = {name: _copy(path, name, folder) for name, path in graphs.items()}
             for name, graph in manifest.graphs.items():
@@ -71,7 +71,7 @@ def check_out(source: Bundle, out: Path) -> None:
     Raises:
         SlipstreamError: it is the source, or holds something else than a bundle.
     """
-    if out.resolve() == source.folder.resolve():
+    if real_path(out) == real_path(source.folder):
         raise SlipstreamError(
             f"{out} is the bundle that is to be quantized",
             expected="another folder: fp32 is what the result is measured against",
@@ -107,7 +107,7 @@ def check_plain(bundle: Bundle) -> None:
 
 
 def _is_empty(folder: Path) -> bool:
-    return folder.is_dir() and not any(folder.iterdir())
+    return folder.is_dir() and not contents(folder)
 
 
 def _copy(path: Path, name: GraphName, folder: Path) -> GraphFile:

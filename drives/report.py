@@ -22,7 +22,7 @@ from drives.trained_on import training_of
 from drives.windows import windows
 from runtime.bundle import Bundle
 from runtime.errors import SlipstreamError
-from runtime.files import check_writable, new_folder, unwritable
+from runtime.files import check_writable, contents, new_folder, unwritable
 
 PAGE = "index.html"
 
@@ -104,7 +104,7 @@ def write_report(report: Report, folder: Path) -> Path:
         SlipstreamError: the folder holds something else, or can't be written.
     """
     check_output(folder)
-    with new_folder(folder) as work:
+    with new_folder(folder, last=REPORT) as work:
         fill_folder(report, work)
     return folder / PAGE
 
@@ -134,11 +134,9 @@ def check_output(folder: Path) -> None:
     if not folder.exists():
         return
     if folder.is_dir():
-        others = sorted(
-            entry.name for entry in folder.iterdir() if entry.name not in (REPORT, PAGE)
-        )
-        whole = {REPORT, PAGE} <= {entry.name for entry in folder.iterdir()}
-        if not others and (whole or not any(folder.iterdir())):
+        names = [entry.name for entry in contents(folder)]
+        others = [name for name in names if name not in (REPORT, PAGE)]
+        if not others and len(names) != 1:
             return
         found = ", ".join(others[:5]) or "half of a report"
     else:

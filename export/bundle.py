@@ -79,7 +79,7 @@ def export_bundle(
     _check_limits(source, limits)
     weights = weights_of(source.target, source.drafter, source.markov)
     record = earlier_record(weights, target, out) or Record(folder_name(target), (), (), out)
-    with new_folder(out) as folder:
+    with new_folder(out, last=MANIFEST) as folder:
         try:
             graphs = _write_graphs(source, folder, limits.max_position)
             files = _copy_files(source, folder) | _write_markov(source, folder)

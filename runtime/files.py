@@ -7,24 +7,35 @@ that was killed leaves that behind; the next write to the same place removes it.
 from __future__ import annotations
 
 import errno
-import fcntl
 import hashlib
 import os
-import platform
-import re
 import shutil
 import tempfile
-import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
-from functools import cache
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 from runtime.errors import SlipstreamError
+from runtime.exchange import is_mount, place_for, put
+from runtime.hidden import NEW, STALE_S, contents, hidden_folder, prefix, stands_for, sweep
+from runtime.visible import is_text, spelled
 
-STALE_S = 3600.0  # without a change, when the writer's machine can't be asked
+__all__ = [
+    "STALE_S",
+    "check_writable",
+    "contents",
+    "new_file",
+    "new_folder",
+    "real_path",
+    "sha256",
+    "stands_for",
+    "sweep",
+    "unwritable",
+    "work_folder",
+    "write_atomic",
+]
+
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS)
-_NEW, _OLD = ".tmp", ".old"  # being written; what is being replaced
 
 
 def sha256(path: Path) -> str:
@@ -36,6 +47,14 @@ def sha256(path: Path) -> str:
     return digest.hexdigest()
 
 
+def real_path(path: Path) -> Path:
+    """The path without links; a loop of links stays, and whoever opens it tells of it.
+
+    `Path.resolve` makes a RuntimeError of such a loop.
+    """
+    return Path(os.path.realpath(path))
+
+
 def write_atomic(path: Path, data: bytes | str, option: str = "-o") -> None:
     """Write a whole file under a temporary name in the same folder, then rename it.
 
@@ -44,39 +63,49 @@ def write_atomic(path: Path, data: bytes | str, option: str = "-o") -> None:
     """
     raw = data.encode() if isinstance(data, str) else data
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        sweep(path)
-        handle, name = tempfile.mkstemp(dir=path.parent, prefix=_prefix(path), suffix=_NEW)
+        with _made(path.parent):
+            sweep(path)
+            handle, name = tempfile.mkstemp(dir=path.parent, prefix=prefix(path.name), suffix=NEW)
+            temporary = Path(name)
+            try:
+                with os.fdopen(handle, "wb") as file:
+                    file.write(raw)
+                temporary.chmod(0o644)
+                temporary.replace(path)
+            finally:
+                temporary.unlink(missing_ok=True)
     except OSError as error:
         raise unwritable(path, error, option) from error
-    temporary = Path(name)
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(raw)
-        temporary.chmod(0o644)
-        temporary.replace(path)
-    except OSError as error:
-        raise unwritable(path, error, option) from error
-    finally:
-        temporary.unlink(missing_ok=True)
 
 
 def check_writable(path: Path, *, folder: bool = False, option: str = "-o") -> None:
     """Insist, before the work, that `write_atomic` or `new_folder` can make `path` after it.
 
     Args:
-        path: the output; nothing of it is made here.
+        path: the output; nothing of it is made here, but what killed writers left of it is settled.
         folder: it is one; a folder in a file's place is in the way.
         option: the command's option that names the place, for the error.
 
     Raises:
         SlipstreamError: naming the output.
     """
-    path = Path(os.path.realpath(path))
     try:
-        if path.is_dir() and not folder:
-            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
-        os.rmdir(tempfile.mkdtemp(dir=_first_there(path), prefix=_prefix(path), suffix=_NEW))
+        real = _output(path)
+        if not is_text(str(real)):
+            raise SlipstreamError(
+                f"{spelled(str(real))} is no text",
+                expected="an output whose whole path is in UTF-8",
+                found="bytes of another encoding",
+                fix=f"name a folder elsewhere with {option}",
+            )
+        if real.is_dir() and not folder:
+            raise _error(errno.EISDIR)
+        if real.is_file() and is_mount(real):
+            raise _error(errno.EBUSY)  # it can be written to, but not as a whole
+        sweep(real)
+        place, name = place_for(real) if folder else (real.parent, real.name)
+        there = next(each for each in (place, *place.parents) if each.exists())
+        os.rmdir(hidden_folder(there, name, NEW))
     except OSError as error:
         raise unwritable(path, error, option) from error
 
@@ -93,42 +122,35 @@ def new_file(path: Path, option: str = "-o") -> Iterator[Path]:
     Raises:
         SlipstreamError: the place can't be written to.
     """
-    path = path.resolve()
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        sweep(path)
-        work = _folder_beside(path, _NEW)
-    except OSError as error:
-        raise unwritable(path, error, option) from error
-    try:
-        yield work / path.name
-        (work / path.name).chmod(0o644)
-        (work / path.name).replace(path)
-    except OSError as error:
-        raise unwritable(path, error, option) from error
-    finally:
-        shutil.rmtree(work, ignore_errors=True)
+    with _work(path, option, folder=False) as (real, work):
+        try:
+            yield work / real.name
+            (work / real.name).chmod(0o644)
+            (work / real.name).replace(real)
+        except OSError as error:
+            raise unwritable(path, error, option) from error
 
 
 @contextmanager
-def new_folder(path: Path) -> Iterator[Path]:
+def new_folder(path: Path, last: str = "") -> Iterator[Path]:
     """A folder to fill that takes its name `path` only when the block ends without an error.
 
     What was at `path` before is replaced as a whole; on an error it is left as it was.
+
+    Args:
+        last: the file that says what the folder is. Where `path` can't be renamed, such as a mount,
+            what it holds is exchanged: that file goes first and comes last.
+
+    Raises:
+        SlipstreamError: the place can't be written to.
     """
-    path = path.resolve()
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        sweep(path)
-        work = _folder_beside(path, _NEW)
-    except OSError as error:
-        raise unwritable(path, error) from error
-    try:
+    with _work(path, "-o", folder=True) as (real, work):
         work.chmod(0o755)
         yield work
-        _put(work, path)
-    finally:
-        shutil.rmtree(work, ignore_errors=True)
+        try:
+            put(work, real, last)
+        except OSError as error:
+            raise unwritable(path, error) from error
 
 
 @contextmanager
@@ -144,43 +166,13 @@ def work_folder(path: Path, option: str = "-o") -> Iterator[Path]:
     Raises:
         SlipstreamError: the place can't be written to.
     """
-    path = path.resolve()
-    beside = _first_there(path) / path.name
-    try:
-        sweep(beside)
-        work = _folder_beside(beside, _NEW)
-    except OSError as error:
-        raise unwritable(path, error, option) from error
-    try:
-        yield work
-    except OSError as error:
-        if error.errno not in _FULL:
-            raise
-        raise unwritable(path, error, option) from error
-    finally:
-        shutil.rmtree(work, ignore_errors=True)
-
-
-def sweep(path: Path) -> None:
-    """Remove what killed writers left beside `path`; give back what they were replacing.
-
-    Only names made here for this very path go, and only if their writer is gone. A writer on
-    another machine, or before a restart, can't be asked: its leavings go after an hour without a
-    change.
-    """
-    ours = re.compile(rf"\.{re.escape(path.name)}\.([0-9a-f]{{8}})-(\d+)\.\w+(\.tmp|\.old)")
-    for entry in list(path.parent.iterdir()):
-        found = ours.fullmatch(entry.name)
-        if found is None or not _is_stale(entry, found[1], int(found[2])):
-            continue
-        if found[3] == _OLD and not path.exists():
-            with suppress(OSError):  # killed between two renames: the old one is the only one
-                (entry / path.name).replace(path)
-        if entry.is_dir():
-            shutil.rmtree(entry, ignore_errors=True)
-        else:
-            with suppress(OSError):
-                entry.unlink()
+    with _work(path, option, folder=True) as (_, work):
+        try:
+            yield work
+        except OSError as error:
+            if error.errno not in _FULL:
+                raise
+            raise unwritable(path, error, option) from error
 
 
 def unwritable(path: Path, error: OSError, option: str = "-o") -> SlipstreamError:
@@ -188,8 +180,10 @@ def unwritable(path: Path, error: OSError, option: str = "-o") -> SlipstreamErro
 
     A hidden name that stands for an output while it is written is told as that output's own.
     """
-    own = (re.sub(r"^\.(.+)\.[0-9a-f]{8}-\d+\.\w+\.tmp$", r"\1", part) for part in path.parts)
-    path = Path(*own)
+    stand = [stands_for(part) for part in path.parts]
+    path = Path(
+        *(part if own is None else own for part, own in zip(path.parts, stand, strict=True))
+    )
     return SlipstreamError(
         f"can't write {path}",
         expected="a folder that this user may write to, with free space",
@@ -198,74 +192,46 @@ def unwritable(path: Path, error: OSError, option: str = "-o") -> SlipstreamErro
     )
 
 
-def _put(work: Path, path: Path) -> None:
-    """Give the finished folder its name; the old one comes back if that fails."""
-    with _turn(path.parent):
-        if not path.exists():
-            work.replace(path)
-            return
-        old = _folder_beside(path, _OLD)
+@contextmanager
+def _work(path: Path, option: str, *, folder: bool) -> Iterator[tuple[Path, Path]]:
+    """The output's real path, and a hidden folder on the way to it, which goes at the end."""
+    with ExitStack() as stack:
         try:
-            path.replace(old / path.name)
-            work.replace(path)
-        except BaseException:
-            if not path.exists():
-                (old / path.name).replace(path)
-            old.rmdir()
-            raise
-    shutil.rmtree(old, ignore_errors=True)
+            real = _output(path)
+            place, name = place_for(real) if folder else (real.parent, real.name)
+            stack.enter_context(_made(place))
+            sweep(real)
+            work = hidden_folder(place, name, NEW)
+            stack.callback(shutil.rmtree, work, ignore_errors=True)
+        except OSError as error:
+            raise unwritable(path, error, option) from error
+        yield real, work
 
 
 @contextmanager
-def _turn(folder: Path) -> Iterator[None]:
-    """Writers of one name take turns, where the disk has locks."""
-    held = os.open(folder, os.O_RDONLY)
+def _made(folder: Path) -> Iterator[None]:
+    """A folder and all above it; those that are made here go again where nothing came of them."""
+    missing = [each for each in (folder, *folder.parents) if not each.exists()]
     try:
-        with suppress(OSError):
-            fcntl.flock(held, fcntl.LOCK_EX)
+        folder.mkdir(parents=True, exist_ok=True)
         yield
     finally:
-        os.close(held)
+        with suppress(OSError):  # the nearest that holds something, and so all above it
+            for each in missing:
+                each.rmdir()
 
 
-def _first_there(path: Path) -> Path:
-    """The folder that `path` stands in, or the nearest one above it that is there."""
-    return next((parent for parent in path.parents if parent.exists()), path)
+def _output(path: Path) -> Path:
+    """Its real path.
+
+    Raises:
+        OSError: links that lead nowhere but to themselves, or a folder that is not ours to look in.
+    """
+    real = real_path(path)
+    with suppress(FileNotFoundError, NotADirectoryError):
+        real.stat()
+    return real
 
 
-def _folder_beside(path: Path, suffix: str) -> Path:
-    return Path(tempfile.mkdtemp(dir=path.parent, prefix=_prefix(path), suffix=suffix))
-
-
-def _prefix(path: Path) -> str:
-    return f".{path.name}.{_machine()}-{os.getpid()}."
-
-
-def _is_stale(entry: Path, machine: str, pid: int) -> bool:
-    if machine == _machine():
-        return not _is_running(pid)
-    try:
-        changed = max(each.lstat().st_mtime for each in (entry, *entry.rglob("*")))
-    except OSError:  # it is just going away
-        return False
-    return time.time() - changed > STALE_S
-
-
-def _is_running(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except (OSError, OverflowError):
-        return True  # another user's
-    return True
-
-
-@cache
-def _machine() -> str:
-    """Eight hex digits for where process numbers mean the same: machine, start and container."""
-    parts = [platform.node()]
-    with suppress(OSError):
-        parts.append(Path("/proc/sys/kernel/random/boot_id").read_text())
-        parts.append(os.readlink("/proc/self/ns/pid"))
-    return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:8]
+def _error(number: int) -> OSError:
+    return OSError(number, os.strerror(number))

@@ -21,7 +21,7 @@ from drives.readers.poses import check_positions, check_speeds, speeds_of_poses
 from drives.readers.text import first_line, read_text
 from planners.observation import Intent
 from runtime.errors import SlipstreamError
-from runtime.files import write_atomic
+from runtime.files import real_path, write_atomic
 from runtime.json_text import model_of
 from runtime.strict import One
 
@@ -305,7 +305,7 @@ def _images(
 
 def _paths_at(camera: ImageReferences, times: Floats) -> list[str]:
     by_time = dict(zip(camera.times.tolist(), camera.paths, strict=True))
-    return [str(Path(by_time[time]).resolve()) if time in by_time else "" for time in times]
+    return [str(real_path(Path(by_time[time]))) if time in by_time else "" for time in times]
 
 
 def _no_table(path: Path) -> SlipstreamError:

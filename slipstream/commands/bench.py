@@ -85,9 +85,7 @@ def run_bench(request: Request) -> None:
     seen, _ = with_cameras(chosen, drive, vision)
     calibrating, _ = with_cameras(stratified(cut.windows, RECORDED, 0), drive, vision)
     keep = ends(planner.bundle) if request.keep == "ends" else {}
-    # inside of a folder that is there: what it stands in may be another disk, or not ours
-    place = request.out / RESULT if request.out.is_dir() else request.out
-    with work_folder(place) as folder:
+    with work_folder(request.out / RESULT) as folder:
         with console.status("recording passes"):
             ways = usual_settings(planner.bundle.manifest)
             recording = record(planner, calibrating, ways, passes=_PASSES)

@@ -26,7 +26,7 @@ from planners.planner import Planner
 from runtime.bundle import Bundle, GraphName
 from runtime.calibrated import StoredPrecision
 from runtime.errors import SlipstreamError
-from runtime.files import check_writable, work_folder, write_atomic
+from runtime.files import check_writable, real_path, work_folder, write_atomic
 from runtime.tune import check_threads
 from slipstream.commands.about import own_version
 from slipstream.commands.calibrate_data import CalibrationData
@@ -78,8 +78,8 @@ def run_calibrate(request: Request) -> int:
     asked = asked_for(request)
     check_threads(request.threads)
     bundle = Bundle.open(request.bundle)
-    check_out(bundle, request.out)
     check_writable(request.out, folder=True)
+    check_out(bundle, request.out)
     check_writable(results_path(request.out))
     check_plain(bundle)
     check_asked(bundle, asked)
@@ -116,7 +116,7 @@ def run_calibrate(request: Request) -> int:
 
 def results_path(out: Path) -> Path:
     """The file of all figures, beside the bundle's folder, whether that is written or not."""
-    named = out if out.name not in ("", "..") else out.resolve()  # such as "."
+    named = out if out.name not in ("", "..") else real_path(out)  # such as "."
     return named.with_name(f"{named.name}.calibration.json")
 
 

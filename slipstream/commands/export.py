@@ -14,7 +14,7 @@ from export.rig import Camera, RigOptions
 from export.special import Said
 from runtime.bundle import MANIFEST, Limits, Manifest
 from runtime.errors import SlipstreamError
-from runtime.files import check_writable
+from runtime.files import check_writable, contents
 from slipstream.commands.screen import Screen
 
 
@@ -157,8 +157,8 @@ def _limits(limits: tuple[int, int, int, int]) -> Limits:
 
 def _check_out(out: Path) -> None:
     """An earlier bundle is replaced; anything else is left alone."""
-    if not out.exists() or (out / MANIFEST).is_file() or (out.is_dir() and not any(out.iterdir())):
-        check_writable(out, folder=True)
+    check_writable(out, folder=True)
+    if not out.exists() or (out / MANIFEST).is_file() or (out.is_dir() and not contents(out)):
         return
     raise SlipstreamError(
         f"{out} is not replaced by a bundle",

@@ -12,6 +12,7 @@ from pathlib import Path
 from drives.fetch import FETCHABLE
 from drives.inside import drives_of
 from runtime.errors import SlipstreamError
+from runtime.files import real_path
 from runtime.visible import is_text, spelled
 
 ALL = "/*"  # behind a folder; in quotes, lest the shell takes it
@@ -69,7 +70,7 @@ def folder_of(name: str) -> str:
     if not _is_path(name):
         return re.sub(r"[^\w.-]+", "-", name)[:_LONGEST]
     before, mark, topics = name.partition("#")
-    path = Path(before).resolve()
+    path = real_path(Path(before))
     digits = hashlib.sha256(f"{path}{mark}{topics}".encode()).hexdigest()[:_DIGITS]
     readable = re.sub(r"[^\w.-]+", "-", path.name).strip(".-")[:_LONGEST] or "drive"
     return f"{readable}-{digits}"

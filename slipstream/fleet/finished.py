@@ -11,7 +11,7 @@ from drives.costs import settings_of
 from drives.report import PAGE
 from drives.results import REPORT, REPORT_VERSION, Report, Settings, read_report
 from runtime.errors import SlipstreamError
-from runtime.files import check_writable
+from runtime.files import check_writable, stands_for
 from slipstream.commands.recordings import SUFFIXES, Recordings
 from slipstream.fleet.job import Item, Job
 
@@ -151,8 +151,8 @@ def difference(report: Report, job: Job) -> tuple[str, str] | None:
 def _is_ours(entry: Path) -> bool:
     if entry.name in (SUMMARY, PAGE):
         return entry.is_file()
-    if entry.name.startswith("."):  # what a killed writer left
-        return entry.suffix in (".tmp", ".old")
+    if stands_for(entry.name) is not None:  # what a killed writer left
+        return True
     if not entry.is_dir():
         return False
     names = {inner.name for inner in entry.iterdir()}

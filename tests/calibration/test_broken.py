@@ -224,12 +224,15 @@ def test_a_quantizer_that_writes_no_graph_is_one_error(
 def test_work_stands_on_the_output_s_disk_and_goes(tmp_path: Path) -> None:
     out = tmp_path / "not" / "there" / "out"
     with work_folder(out) as folder:
-        assert folder.parent == tmp_path  # no folder is made for work that may come to nothing
+        assert folder.parent == out.parent
         (folder / "graph.onnx").write_text("x")
-    assert os.listdir(tmp_path) == []
+    assert os.listdir(tmp_path) == []  # nothing came of it
     with pytest.raises(RuntimeError), work_folder(out):
         raise RuntimeError
     assert os.listdir(tmp_path) == []
+    with work_folder(out), new_folder(out) as made:
+        (made / "graph.onnx").write_text("x")
+    assert os.listdir(out.parent) == ["out"]
 
 
 def test_what_a_killed_run_left_goes_at_the_next(tmp_path: Path) -> None:

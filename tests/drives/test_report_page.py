@@ -109,6 +109,12 @@ def test_an_older_report_is_replaced_and_nothing_else_is(report: Report, tmp_pat
     file.write_text("mine")
     with pytest.raises(SlipstreamError, match="a file"):
         check_output(file)
+    (folder / "notes.txt").unlink()
+    (folder / "..01234567-1.abc.tmp").mkdir()  # another machine fills this mount
+    check_output(folder)
+    (folder / PAGE).unlink()
+    with pytest.raises(SlipstreamError, match="half of a report"):
+        check_output(folder)
 
 
 def test_a_failed_write_leaves_nothing(

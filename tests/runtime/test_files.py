@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import subprocess
@@ -12,7 +13,15 @@ from pathlib import Path
 import pytest
 
 from runtime.errors import SlipstreamError
-from runtime.files import STALE_S, new_folder, unwritable, write_atomic
+from runtime.files import (
+    STALE_S,
+    check_writable,
+    new_file,
+    new_folder,
+    unwritable,
+    work_folder,
+    write_atomic,
+)
 
 ROOT = Path(__file__).resolve().parents[2]
 WRITE_FOLDER = """
@@ -21,6 +30,14 @@ from pathlib import Path
 from runtime.files import new_folder
 with new_folder(Path(sys.argv[1])) as work:
     (work / "half").write_text("half")
+    print("writing", flush=True)
+    time.sleep(60)
+"""
+WORK = """
+import sys, time
+from pathlib import Path
+from runtime.files import work_folder
+with work_folder(Path(sys.argv[1])) as work:
     print("writing", flush=True)
     time.sleep(60)
 """
@@ -169,3 +186,79 @@ def test_an_error_names_the_output_and_not_what_stands_for_it(tmp_path: Path) ->
         assert work.name.startswith(".out.d.")
         said = unwritable(work / "report.json", OSError(28, "No space left on device"))
     assert said.what == f"can't write {tmp_path / 'out.d' / 'report.json'}"
+
+
+def test_work_that_was_killed_goes_once_its_folder_is_there(tmp_path: Path) -> None:
+    out = tmp_path / "k" / "cal"
+    killed(WORK, out)
+    assert names(tmp_path) == ["k"]
+    with new_folder(out) as work:
+        (work / "whole").write_text("whole")
+    assert names(tmp_path / "k") == ["cal"]
+
+
+def test_folders_that_were_made_for_what_failed_go(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(self: Path, target: Path) -> Path:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(Path, "replace", full)
+    out = tmp_path / "new" / "newer" / "out"
+    with pytest.raises(SlipstreamError, match="can't write"):
+        write_atomic(out, "x")
+    with pytest.raises(SlipstreamError, match="can't write"), new_file(out) as file:
+        file.write_text("x")
+    with pytest.raises(SlipstreamError, match="can't write"), new_folder(out):
+        pass
+    assert names(tmp_path) == []
+    (tmp_path / "mine").mkdir()
+    with pytest.raises(SlipstreamError, match="can't write"):
+        write_atomic(tmp_path / "mine" / "out", "x")
+    assert names(tmp_path) == ["mine"]
+
+
+@pytest.mark.parametrize("below", ["", "out", "new/out"])
+def test_a_loop_of_links_is_one_error_before_and_after_the_work(
+    below: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("loop").symlink_to("loop")
+    out = Path("loop") / below
+    for folder in (True, False):
+        with pytest.raises(SlipstreamError, match="can't write loop") as caught:
+            check_writable(out, folder=folder)
+        assert caught.value.found == os.strerror(errno.ELOOP)
+    for writing_to in (new_file, new_folder, work_folder):
+        with pytest.raises(SlipstreamError, match="can't write loop"), writing_to(out):
+            raise AssertionError("no work is begun")
+    if below:
+        with pytest.raises(SlipstreamError, match="can't write loop"):
+            write_atomic(out, "x")
+    assert names(tmp_path) == ["loop"]
+
+
+def test_a_link_to_nowhere_yet_is_followed(tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to("there")
+    check_writable(tmp_path / "link", folder=True)
+    with new_folder(tmp_path / "link") as work:
+        (work / "whole").write_text("whole")
+    assert names(tmp_path / "there") == ["whole"]
+
+
+def test_an_output_under_a_name_that_is_no_text_is_refused(tmp_path: Path) -> None:
+    """What quantizes and compiles takes its absolute path, whatever the command line said."""
+    folder = Path(os.fsdecode(bytes(tmp_path) + b"/x\xff"))
+    folder.mkdir()
+    with pytest.raises(SlipstreamError, match="is no text"):
+        check_writable(folder / "out", folder=True)
+
+
+def test_a_folder_that_can_not_be_listed_can_be_written_to(tmp_path: Path) -> None:
+    closed = tmp_path / "closed"
+    closed.mkdir(mode=0o300)
+    with new_folder(closed / "out") as work:
+        (work / "whole").write_text("whole")
+    with new_folder(closed / "out") as work:
+        (work / "whole").write_text("again")
+    assert (closed / "out" / "whole").read_text() == "again"

@@ -48,6 +48,8 @@ def test_folders_tell_drives_of_one_name_apart(tmp_path: Path) -> None:
     assert one != other
     assert one.startswith("seg-3-")
     assert one == folder_of(str(tmp_path / "a" / "." / "seg 3"))
+    (tmp_path / "loop").symlink_to("loop")  # told when it is opened
+    assert folder_of(str(tmp_path / "loop")).startswith("loop-")
     assert folder_of("kitti-00") == "kitti-00"
     assert folder_of("synthetic:7") == "synthetic-7"
     assert len(folder_of("x" * 5000)) < 80
