@@ -77,7 +77,7 @@ def test_what_the_quantizer_said_is_told(tmp_path: Path) -> None:
     with pytest.raises(SlipstreamError, match="could not be quantized") as error:
         quantize_for_tensorrt(HEAD, out, "int8", feeds=[feeds_of("head")], python=failing)
     assert error.value.found == "no module of that name"
-    assert not list(out.parent.iterdir())
+    assert not out.parent.exists()  # it was made for this graph
 
 
 def test_nothing_to_quantize_needs_no_quantizer_to_run(tmp_path: Path) -> None:
