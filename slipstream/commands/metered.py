@@ -4,16 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
 from rich.console import Console
 
 from drives.replay import Plans
-from planners.metrics import Metrics
 from planners.observation import Observation
 from planners.plan import Aggregate, Plan
-from planners.planner import Planner
 from runtime.settings import DecodeSettings
 from slipstream.commands.request import decoder_name
+
+if TYPE_CHECKING:
+    from planners.metrics import Metrics
+    from planners.planner import Planner
 
 
 class Meter:
@@ -52,6 +55,8 @@ def metered(where: str | None, console: Console) -> Iterator[Meter]:
     if where is None:
         yield Meter(None)
         return
+    from planners.metrics import Metrics  # only who serves them needs prometheus-client
+
     metrics = Metrics()
     with metrics.served(where) as url:
         console.print(f"metrics: {url}", highlight=False, soft_wrap=True)
